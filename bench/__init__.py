@@ -1,21 +1,24 @@
-"""The race: Holdfast beside the floor and its peers, measured in one run. `make bench` starts it.
+"""The benchmark: Holdfast, floors and peers, measured in one run. `make bench` starts it.
 
-How the folder is laid out:
+The folder:
 
-    __main__       the program: prepares, runs the parts, writes the results
-    contenders     who takes part, and in what
-    openers/       how each contender is used; loaded in its own environment, so each needs nothing but its library
-    worker         one process of one contender; it obeys what the arena tells it
-    deeds          what a worker can be told to do
-    stages         threads or tasks: who calls a contender
-    environments   one virtual environment per contender
-    arena          server, workers and rounds: what all parts stand on
-    meter          what the server counts about itself
-    facts          where a run took place
-    figures        from samples to figures; pure functions
-    race           the parts, in order
-    scale          how much of everything: full, quick
-    parts/         one module per kind of measurement
-    table          the targets, and whether a run reached them
-    page, picture  from the results to what people read
+    __main__         the program: prepares, runs the measurements, writes the results
+    candidates       which candidates take part in which measurement
+    adapters/        how each candidate is used; loaded in its own environment, so each needs only its own library
+    worker           one process of one candidate; it runs the workloads that the testbed sends
+    workloads        what a worker can run
+    drivers          threads or tasks: how a worker calls its candidate
+    environments     one virtual environment per candidate
+    testbed          server, workers and rounds: the base of all measurements
+    server_counters  the server's own counters
+    machine          machine, interpreter and versions of a run
+    stats            from samples to figures; pure functions
+    suite            the measurements, in order
+    scale            rounds and seconds: full, quick
+    measurements/    one module per kind of measurement
+    programs/        programs that measurements start
+    summary          from the raw results to the summary that is committed
+    targets          the targets, and whether a run reached them
+    page, picture    from the summary to the page and its charts
+    studies/         one-off studies that docs and decisions cite; not part of the benchmark
 """

@@ -1,4 +1,4 @@
-"""Figures: how each is called and written on the page."""
+"""The figures: title and format of each on the page."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 
 class Column(NamedTuple):
-    """How one figure is called and written."""
+    """Title and format of one figure."""
 
     title: str
     form: str
     factor: float = 1.0
 
     def shown(self, value: float) -> str:
+        """Return the value as text."""
         return self.form.format(value * self.factor)
 
 
@@ -25,8 +26,8 @@ COLUMNS = {
     "times_peer": Column("x redis.asyncio", "{:.2f}"),
     "messages_per_s": Column("handled/s", "{:,.0f}"),
     "published_per_s": Column("published/s", "{:,.0f}"),
-    "times_slower": Column("ours is x as fast", "{:.1f}"),
-    "times_streams": Column("x the faster one of taskiq-redis and FastStream", "{:.1f}"),
+    "times_slower": Column("ours is x times as fast", "{:.1f}"),
+    "times_streams": Column("x the faster of taskiq-redis and FastStream", "{:.1f}"),
     "times_jobs": Column("x the fastest of arq, saq and streaq", "{:.1f}"),
     "p50_us": Column("p50 us", "{:.0f}"),
     "p99_us": Column("p99 us", "{:.0f}"),
@@ -34,13 +35,13 @@ COLUMNS = {
     "server_cpu_us": Column("server CPU us", "{:.1f}"),
     "round_trips": Column("round trips", "{:.2f}"),
     "sent": Column("commands sent", "{:.2f}"),
-    "commands": Column("commands, scripts' own included", "{:.1f}"),
+    "commands": Column("commands, including those in scripts", "{:.1f}"),
     "grants_per_s": Column("grants/s", "{:,.0f}"),
     "of_ideal": Column("of the ideal rate", "{:.1f} %", 100),
     "section_ms": Column("section ms", "{:.2f}"),
     "gap_p50_us": Column("gap p50 us", "{:,.0f}"),
     "gap_p99_us": Column("gap p99 us", "{:,.0f}"),
-    "to_itself": Column("back to itself", "{:.0f} %", 100),
+    "to_itself": Column("granted to the same worker again", "{:.0f} %", 100),
     "least": Column("least per worker", "{:,.0f}"),
     "most": Column("most", "{:,.0f}"),
     "evenness": Column("least / most", "{:.3f}"),
@@ -51,8 +52,8 @@ COLUMNS = {
     "lag_p50_ms": Column("lag p50 ms", "{:.2f}"),
     "lag_p99_ms": Column("lag p99 ms", "{:,.2f}"),
     "samples": Column("samples", "{:.0f}"),
-    "take_over_s": Column("take-over s", "{:.3f}"),
-    "in_time": Column("seen within the bound", "{:.0f} %", 100),
+    "takeover_s": Column("takeover s", "{:.3f}"),
+    "in_time": Column("within the bound", "{:.0f} %", 100),
     "leases": Column("leases", "{:,.0f}"),
     "threads": Column("threads", "{:,.0f}"),
     "client_cpu_share": Column("client, % of a core", "{:.2f} %", 100),
@@ -64,11 +65,11 @@ COLUMNS = {
     "names_per_s": Column("names/s", "{:,.0f}"),
     "grown_mb": Column("grown MB", "{:,.1f}"),
     "fence_memory_s": Column("fence_memory s", "{:.0f}"),
-    "forgotten_after_s": Column("all forgotten after s", "{:.1f}"),
-    "left_share": Column("memory left, of what grew", "{:.1f} %", 100),
+    "forgotten_after_s": Column("all records gone after s", "{:.1f}"),
+    "left_share": Column("memory left, of the growth", "{:.1f} %", 100),
     "decisions_per_s": Column("decisions/s", "{:,.0f}"),
     "of_floor": Column("of the floor's rate", "{:.2f}"),
-    "times_allowed": Column("x the rate of allowed ones", "{:.1f}"),
+    "times_allowed": Column("x the rate of allowed decisions", "{:.1f}"),
     "allowed_share": Column("allowed", "{:.1f} %", 100),
     "rows_per_s": Column("rows/s", "{:,.0f}"),
     "times_locks": Column("x the better lock", "{:.2f}"),
@@ -85,15 +86,15 @@ COLUMNS = {
     "claims_per_s": Column("claims/s", "{:,.0f}"),
     "releases_per_s": Column("releases/s", "{:,.0f}"),
     "alone_us": Column("alone, us", "{:,.0f}"),
-    "beside_us": Column("beside them, us", "{:,.0f}"),
+    "beside_us": Column("with other keys, us", "{:,.0f}"),
     "successes_per_s": Column("successes/s", "{:,.0f}"),
     "duplicates_per_s": Column("duplicates/s", "{:,.0f}"),
     "duplicate_round_trips": Column("round trips of a duplicate", "{:.2f}"),
     "sent_per_s": Column("sent/s", "{:,.0f}"),
     "p50_ms": Column("p50 ms", "{:.2f}"),
     "p99_ms": Column("p99 ms", "{:.2f}"),
-    "asked_per_s": Column("round trips/s", "{:.2f}"),
-    "commands_per_s": Column("commands/s, scripts' own included", "{:.1f}"),
+    "round_trips_per_s": Column("round trips/s", "{:.2f}"),
+    "commands_per_s": Column("commands/s, including those in scripts", "{:.1f}"),
     "recovery_s": Column("recovered, s", "{:.2f}"),
     "beyond_s": Column("beyond ttl and grace, s", "{:.2f}"),
     "streams": Column("streams", "{:,.0f}"),

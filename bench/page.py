@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from bench.columns import COLUMNS, Column
-from bench.table import AT_MOST, Verdict, overlapped, verdicts
+from bench.targets import AT_MOST, Verdict, overlapped, verdicts
 
 _PAIR = (
     "times_floor",
@@ -110,11 +110,11 @@ SECTIONS = {
     "killed": Section(
         "The holder is killed with 2 s of its ttl left",
         "SIGKILL while another waits. Locks that the kernel holds for a process end with it.",
-        ("take_over_s", "in_time"),
+        ("takeover_s", "in_time"),
     ),
     "built": Section(
         "`build_once` finds it there",
-        "One file is opened and read; no lease, no engine.",
+        "One file is open_driver and read; no lease, no engine.",
         ("hit_us",),
     ),
     "leases": Section(
@@ -212,7 +212,7 @@ SECTIONS = {
             "p50_ms",
             "p99_ms",
             "lost",
-            "asked_per_s",
+            "round_trips_per_s",
             "commands_per_s",
             "recovery_s",
             "beyond_s",
@@ -232,7 +232,7 @@ SECTIONS = {
         " 2 s in these. The other one scans at once and every 2 s here, where its default is 60: with it, 50 in a scan,"
         " which is its default and its limit, take thirty times as long. Commands are for each stream, from the kill"
         " on, our heartbeats included and its extensions not. A quick run has fewer streams.",
-        ("take_over_s", "streams", "least", "most", "evenness", "twice", "commands", "server_cpu_us"),
+        ("takeover_s", "streams", "least", "most", "evenness", "twice", "commands", "server_cpu_us"),
     ),
     "imports": Section(
         "Import",
@@ -258,7 +258,7 @@ def page(results: dict[str, Any], picture: str = "") -> str:
         ""
         if scale["name"] == "full"
         else "**A quick run: few rounds, short bursts. It shows that the race runs, no more.**",
-        f"One command repeats it: `{command}`. `BENCH_PYTHON=...` chooses the interpreter of all contenders.",
+        f"One command repeats it: `{command}`. `BENCH_PYTHON=...` chooses the interpreter of all candidates.",
         _where(results["facts"]),
         _HOW,
         "## The targets",
@@ -314,7 +314,7 @@ def _section(part: str, rows: list[dict[str, Any]], run: str) -> str:
     section = SECTIONS[part]
     columns = [key for key in section.columns if any(key in row["figures"] for row in rows)]
     lines = [
-        (f"**{row['contender']}**" if row["role"] == "ours" else row["contender"], *_cells(row, columns))
+        (f"**{row['candidate']}**" if row["role"] == "ours" else row["candidate"], *_cells(row, columns))
         for row in sorted(rows, key=lambda row: ("floor", "ours", "peer").index(row["role"]))
     ]
     heads = ("", *(COLUMNS[key].title for key in columns))

@@ -1,4 +1,4 @@
-"""How much of everything: a full run, a quick one, and one that only shows that the programs work."""
+"""The length of a run: rounds and seconds of a full run and of a quick one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Scale(NamedTuple):
-    """Rounds, and seconds per contender and round."""
+    """Rounds, and seconds per candidate and round."""
 
     name: str
     pair_rounds: int
@@ -17,7 +17,7 @@ class Scale(NamedTuple):
     contended_rounds: int
     contended_s: float
     count_s: float
-    lone_s: float
+    single_waiter_s: float
     kills: int
     kill_longest_s: float
     leases: int
@@ -53,7 +53,7 @@ FULL = Scale(
     contended_rounds=3,
     contended_s=6.0,
     count_s=2.0,
-    lone_s=6.0,
+    single_waiter_s=6.0,
     kills=5,
     kill_longest_s=40.0,
     leases=10_000,
@@ -88,7 +88,7 @@ QUICK = Scale(
     contended_rounds=1,
     contended_s=0.8,
     count_s=0.2,
-    lone_s=1.0,
+    single_waiter_s=1.0,
     kills=1,
     kill_longest_s=6.0,
     leases=10_000,

@@ -1,6 +1,6 @@
-"""One process of one contender: it opens it, says so, and then does what it is told, one line of JSON at a time.
+"""One process of one candidate: it opens the candidate, reports ready, and runs workloads, one line of JSON each.
 
-It runs in the contender's own environment, so it needs nothing but the standard library.
+It runs in the candidate's own environment, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ import signal
 import sys
 from typing import Any
 
-from bench.deeds import DEEDS
-from bench.stages import Stage, Tasks, Threads
+from bench.drivers import Driver, TaskDriver, ThreadDriver
+from bench.workloads import WORKLOADS
 
 
-def opened(job: dict[str, Any]) -> Stage:
-    module, _, function = job["opener"].partition(":")
-    opener = getattr(importlib.import_module(module), function)
-    what = (opener, job["url"], job["ttl"], job["options"])
-    return Tasks(job["loop"], *what) if job["loop"] else Threads(*what)
+def open_driver(job: dict[str, Any]) -> Driver:
+    module, _, function = job["adapter"].partition(":")
+    adapter = getattr(importlib.import_module(module), function)
+    arguments = (adapter, job["url"], job["ttl"], job["options"])
+    return TaskDriver(job["loop"], *arguments) if job["loop"] else ThreadDriver(*arguments)
 
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    signal.alarm(job["longest_s"])  # whatever happens to the one who started it, it ends
+    signal.alarm(job["longest_s"])  # it ends even if its parent does not end it
     if job["cores"]:
         os.sched_setaffinity(0, job["cores"])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # text that a library prints must not look like an answer
 
-    def say(answer: dict[str, Any]) -> None:
-        answers.write(json.dumps(answer) + "\n")
+    def answer(value: dict[str, Any]) -> None:
+        answers.write(json.dumps(value) + "\n")
         answers.flush()
 
-    stage = opened(job)
-    say({"ready": os.getpid()})
+    driver = open_driver(job)
+    answer({"ready": os.getpid()})
     for line in sys.stdin:
         order = json.loads(line)
-        deed = order.pop("deed")
-        if deed == "open":  # the same contender, somewhere else
-            stage.close()
-            stage = opened(job | order)
-            say({"ready": os.getpid()})
+        workload = order.pop("workload")
+        if workload == "open":  # the same candidate at another URL
+            driver.close()
+            driver = open_driver(job | order)
+            answer({"ready": os.getpid()})
         else:
-            say(stage.run(DEEDS[deed](stage, **order)))
-    stage.close()
+            answer(driver.run(WORKLOADS[workload](driver, **order)))
+    driver.close()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from chaos.mutant_rounds import mutants_by_name
 from chaos.rounds import FACES, WORKLOADS, named, plan
 from chaos.runs import play_all
 from chaos.statistics import MOST_SHOWN, Statistics
-from tests.support.places import ENGINES, not_here
+from tests.support.places import ENGINES, unavailable_engines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ To play without it, say so: --engines {others}"""
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     engines = [options.only.partition("/")[0]] if options.only else options.engines
-    missing = not_here(engines)
+    missing = unavailable_engines(engines)
     if missing:
         _say(
             _NO_SERVER.format(engines=", ".join(missing), others=",".join(one for one in ENGINES if one not in missing))

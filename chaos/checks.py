@@ -135,7 +135,7 @@ def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]
         for event in events
         if event.kind == "lost"
         if not any(
-            fault.strikes(event.worker) and fault.touches(_lost_ns(event) - (ttl_s + _SLACK_S) * 1e9, _lost_ns(event))
+            fault.affects(event.worker) and fault.overlaps(_lost_ns(event) - (ttl_s + _SLACK_S) * 1e9, _lost_ns(event))
             for fault in faults
         )
     ]
@@ -153,7 +153,7 @@ def losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
         if event.kind == "lost":
             since_ns = event.at_ns - ttl_s * 1e9
             injected = [
-                (max(f.start_ns, since_ns), min(f.end_ns, event.at_ns)) for f in faults if f.strikes(event.worker)
+                (max(f.start_ns, since_ns), min(f.end_ns, event.at_ns)) for f in faults if f.affects(event.worker)
             ]
             if (
                 sum(end - start for start, end in waiting_order.merged([s for s in injected if s[0] < s[1]]))

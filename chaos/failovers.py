@@ -1,6 +1,6 @@
 """Faults of groups of servers: the one that answers for the name goes, and another takes its place.
 
-The rule is that of `strikes`: a generator breaks, waits and heals. While servers are being replaced much is not
+The rule is that of `affects`: a generator breaks, waits and heals. While servers are being replaced much is not
 promised; what that is has one name, and counts only where the history has its cause.
 """
 
@@ -29,7 +29,7 @@ def _strike(kind: str, hit: Callable[[Group, Server], None]) -> Injector:
     def strike(stage: RoundRunner, _label: str, fault: Fault) -> Iterator[float]:
         assert isinstance(stage.place, GroupPlace)
         group = stage.place.group
-        server = quietly(lambda: group.owner_of(NAME))()
+        server = quietly(lambda: group.server_of(NAME))()
         if server is None:
             return  # they have not settled yet
         with stage.faults.window(kind):

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from chaos import failovers
-from tests.support.fault_windows import EVERYBODY, IN_THE_GATE
+from tests.support.fault_windows import ALL_WORKERS, STOPPED_IN_GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def _kill(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
 
 
 def _freeze(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.frozen(stage.workers[label], EVERYBODY if stage.place.one_process else label):
+    with stage.faults.frozen(stage.workers[label], ALL_WORKERS if stage.place.one_process else label):
         yield from _still(stage, label, fault.lasts_s)
 
 
@@ -45,11 +45,11 @@ def _gil_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
 def _still(stage: RoundRunner, label: str, lasts_s: float) -> Iterator[float]:
     """A worker stands still, and everybody with it if it does so inside the gate."""
     yield _MOMENT_S
-    if not stage.place.is_held_up_by(stage.workers[label].pid):
+    if not stage.place.is_blocked_by(stage.workers[label].pid):
         yield lasts_s
         return
-    stage.played.injected[IN_THE_GATE] += 1
-    with stage.faults.window(IN_THE_GATE):
+    stage.played.injected[STOPPED_IN_GATE] += 1
+    with stage.faults.window(STOPPED_IN_GATE):
         yield lasts_s
 
 
@@ -59,13 +59,13 @@ def _loop_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]
 
 
 def _fork(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.faults.noted("fork", label)
+    stage.faults.note("fork", label)
     stage.workers[label].send_line("fork")
     yield fault.lasts_s
 
 
 def _storm(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.faults.noted("cancellation storm", label)
+    stage.faults.note("cancellation storm", label)
     stage.workers[label].send_line("storm")
     yield fault.lasts_s
 

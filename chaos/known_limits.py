@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.support.fault_windows import IN_THE_GATE, fault_windows
+from tests.support.fault_windows import STOPPED_IN_GATE, fault_windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ _LATE = frozenset(
         "machine stall",
         "frozen server",
         "slow server",
-        IN_THE_GATE,
+        STOPPED_IN_GATE,
     }
 )
 _ON_ITS_WAY_NS = NS // 2
@@ -64,7 +64,9 @@ def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[
     late = [fault for fault in faults if fault.kind in _LATE | FORGETTING]
     for grant, write in _late_writes(events):
         concerned = not times or (grant.at_ns <= max(times) and min(times) <= write.at_ns)
-        if concerned and any(fault.strikes(grant.worker) and fault.touches(grant.at_ns, write.at_ns) for fault in late):
+        if concerned and any(
+            fault.affects(grant.worker) and fault.overlaps(grant.at_ns, write.at_ns) for fault in late
+        ):
             return True
     return False
 
@@ -92,7 +94,7 @@ def _forgotten(kind: str) -> Explains:
         # From the older grant on; it may have been on its way for a moment when it was recorded.
         since_ns = min(event.at_ns for event in violation.events) - _ON_ITS_WAY_NS
         until_ns = max(event.at_ns for event in violation.events)
-        return any(fault.kind == kind and fault.touches(since_ns, until_ns) for fault in faults)
+        return any(fault.kind == kind and fault.overlaps(since_ns, until_ns) for fault in faults)
 
     return explains
 

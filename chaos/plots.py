@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.rounds import FACES
 from chaos.schedule import KINDS
-from tests.support.fault_windows import EVERYBODY
+from tests.support.fault_windows import ALL_WORKERS
 from tests.support.places import ENGINES
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _pyplot() -> Any:
 
 def _timeline(plots: Any, line: Timeline, file: Path) -> None:
     """One row for each worker, and one for what strikes everybody."""
-    rows = {worker: place for place, worker in enumerate(reversed((EVERYBODY, *line.workers)))}
+    rows = {worker: place for place, worker in enumerate(reversed((ALL_WORKERS, *line.workers)))}
     figure, axes = plots.subplots(figsize=(13, 1.3 + 0.75 * len(rows)))
     seen = {fault.kind for fault in line.faults}
     # By its place among all kinds, so that a fault looks the same in every picture.
@@ -74,7 +74,7 @@ def _timeline(plots: Any, line: Timeline, file: Path) -> None:
     colours = {kind: _PALETTE[place % len(_PALETTE)] for place, kind in kinds}
     hatches = {kind: ("", "///", "...")[place // len(_PALETTE)] for place, kind in kinds}
     for fault in line.faults:
-        row = rows.get(fault.worker, rows[EVERYBODY])
+        row = rows.get(fault.worker, rows[ALL_WORKERS])
         start_s, length_s = _visible(fault)
         axes.barh(
             row, length_s, left=start_s, height=0.78, color=colours[fault.kind], hatch=hatches[fault.kind],

@@ -14,7 +14,7 @@ from chaos.known_limits import KNOWN_LIMITS
 from chaos.mutation_score import UNMODIFIED
 from chaos.rounds import WORKLOADS
 from chaos.schedule import KINDS
-from tests.support.fault_windows import IN_THE_GATE, MACHINE
+from tests.support.fault_windows import MACHINE, STOPPED_IN_GATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,9 +66,9 @@ def _page(statistics: Statistics, summary: dict[str, Any], drawn: list[tuple[str
         [
             *((kind.name, kind.says, statistics.faults[kind.name]) for kind in KINDS.values()),
             (
-                IN_THE_GATE,
+                STOPPED_IN_GATE,
                 "one of the above stopped a process inside the gate of SQLite, which keeps everybody out",
-                statistics.faults[IN_THE_GATE],
+                statistics.faults[STOPPED_IN_GATE],
             ),
             (
                 MACHINE,
@@ -154,8 +154,8 @@ def _facts(statistics: Statistics, summary: dict[str, Any]) -> Iterator[tuple[ob
     yield "most leases held at once by one process", f"{statistics.most_held:,}"
     yield "writes", f"{statistics.writes['accepted']:,} accepted, {statistics.writes['refused']:,} refused by the guard"
     yield "largest zombie time", f"{summary['largest_stale_work_ms']:,} ms"
-    asked = f"{summary['largest_stale_work_with_checks_ms']:,} ms, where the server kept its data and its clock"
-    yield "the same, of a holder that asks before each step", asked
+    requested = f"{summary['largest_stale_work_with_checks_ms']:,} ms, where the server kept its data and its clock"
+    yield "the same, of a holder that asks before each step", requested
     yield "worst wake-up, where nothing was broken", f"{summary['worst_wake_up_ms']:,} ms"
     if statistics.kills:
         killed = sum(kill.killed for kill in statistics.kills)

@@ -21,7 +21,7 @@ from holdfast.testing.guard import GuardedFile
 from holdfast.testing.history import History, Tail
 from holdfast.testing.processes import Workers
 from tests.support import wallclock
-from tests.support.fault_windows import EVERYBODY, MACHINE
+from tests.support.fault_windows import ALL_WORKERS, MACHINE
 from tests.support.faults import Faults
 from tests.support.places import RedisPlace, open_place
 
@@ -41,7 +41,15 @@ _LATE_S = 0.25
 _READY_S = 30.0
 _END_S = 40.0
 _MARK_S = 10.0
-_STATES = {"requested": WAITER, "waiting": WAITER, "granted": HOLDER, "released": "", "lost": "", "refused": "", "died": ""}
+_STATES = {
+    "requested": WAITER,
+    "waiting": WAITER,
+    "granted": HOLDER,
+    "released": "",
+    "lost": "",
+    "refused": "",
+    "died": "",
+}
 
 
 @dataclass
@@ -201,7 +209,7 @@ class RoundRunner:
         since_ns = time.monotonic_ns()
         time.sleep(_LOOK_S)
         if time.monotonic_ns() - since_ns > (_LOOK_S + _LATE_S) * 1e9:
-            self._recorder.record("fault", EVERYBODY, since_ns=since_ns, detail=MACHINE)
+            self._recorder.record("fault", ALL_WORKERS, since_ns=since_ns, detail=MACHINE)
 
     def _calm(self, enough: Enough | None) -> bool:
         """The workers go on, and nothing is broken. True if `enough` ended it early."""

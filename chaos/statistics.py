@@ -16,7 +16,7 @@ from chaos.mutation_score import UNMODIFIED, MutantScore
 from chaos.rounds import FACES, WORKLOADS
 from chaos.schedule import KINDS
 from holdfast.testing.hold_spans import hold_spans_by_name
-from tests.support.fault_windows import IN_THE_GATE, MACHINE, fault_windows
+from tests.support.fault_windows import MACHINE, STOPPED_IN_GATE, fault_windows
 from tests.support.places import ENGINES
 from tests.support.stale_work import find_stale_work
 from tests.support.waiting_order import waits_by_name
@@ -161,7 +161,7 @@ class Statistics:
             "losses": self.losses,
             "writes": dict(self.writes),
             "most_held_at_once": self.most_held,
-            "faults": {name: self.faults[name] for name in [*KINDS, IN_THE_GATE, MACHINE]},
+            "faults": {name: self.faults[name] for name in [*KINDS, STOPPED_IN_GATE, MACHINE]},
             "not_run": dict(self.not_run),
             "violations": {promise: self.violations[promise] for promise in INVARIANTS},
             "violations_shown": {promise: list(found) for promise, found in self.shown.items()},
@@ -233,7 +233,7 @@ def timeline(played: RoundResult) -> Timeline:
 
 def _waits_ms(played: RoundResult) -> list[float]:
     return [
-        (wait.end_ns - wait.asked.at_ns) / MS
+        (wait.end_ns - wait.requested.at_ns) / MS
         for waits in waits_by_name(played.events).values()
         for wait in waits
         if wait.ended is not None and wait.ended.kind == "granted"

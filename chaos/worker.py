@@ -106,10 +106,12 @@ def _inherit(actor: WorkloadTask, lease: Any) -> None:
                 lease.release()
         with suppress(HoldfastError):
             hf = holdfast.connect(actor.context.url(actor.label), label=label)
-            asked_ns = time.monotonic_ns()
+            requested_ns = time.monotonic_ns()
             with hf.lock(NAME, ttl=actor.context.ttl_s, timeout=0) as own:
                 until_ns = trusted_until_ns(own)
-                recorder.record("granted", NAME, fence=own.fence, token=own.token, since_ns=asked_ns, until_ns=until_ns)
+                recorder.record(
+                    "granted", NAME, fence=own.fence, token=own.token, since_ns=requested_ns, until_ns=until_ns
+                )
                 recorder.record("released", NAME, fence=own.fence, token=own.token)
             hf.close(timeout=1)
 
@@ -175,10 +177,10 @@ class ControlThread(threading.Thread):
 
         async def attempt(client: Any, patience_s: float | None) -> None:
             lock = client.lock(NAME, ttl=self._scene.ttl_s, timeout=patience_s)
-            asked_ns = time.monotonic_ns()
+            requested_ns = time.monotonic_ns()
             async with face.holding(lock) as lease:
                 mine = {"fence": lease.fence, "token": lease.token}
-                recorder.record("granted", NAME, since_ns=asked_ns, until_ns=trusted_until_ns(lease), **mine)
+                recorder.record("granted", NAME, since_ns=requested_ns, until_ns=trusted_until_ns(lease), **mine)
                 recorder.record("released", NAME, **mine)
 
         face.storm(self._dice, self._scene.url(actor.label), label, attempt)

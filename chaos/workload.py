@@ -62,11 +62,11 @@ class WorkloadTask:
 
     async def turn(self) -> None:
         """Ask, hold, work, give back."""
-        asked = self.recorder.record("requested", NAME)
+        requested = self.recorder.record("requested", NAME)
         lease = None
         try:
             async with self.context.face.holding(self.lock()) as lease:
-                self.granted(lease, asked.at_ns)
+                self.granted(lease, requested.at_ns)
                 try:
                     await self.section(lease)
                 finally:
@@ -88,11 +88,11 @@ class WorkloadTask:
         self._cancelled = on_loss == "cancel"
         return self.client.lock(NAME, ttl=self.context.ttl_s, timeout=PATIENCE_S, on_loss=on_loss)
 
-    def granted(self, lease: Any, asked_ns: int) -> None:
+    def granted(self, lease: Any, requested_ns: int) -> None:
         mine = {"fence": lease.fence, "token": lease.token}
         with self._guard:
             until_ns = trusted_until_ns(lease)
-            self.recorder.record("granted", lease.name, since_ns=asked_ns, until_ns=until_ns, **mine)
+            self.recorder.record("granted", lease.name, since_ns=requested_ns, until_ns=until_ns, **mine)
             self.held[lease.fence] = lease
 
     def ended(self, lease: Any) -> None:
@@ -223,13 +223,13 @@ class LeaderTask(CounterTask):
         self._heir = ""
         await super().section(lease)
         way = self.rng.choice(("end", "resign", "hand over"))
-        heir = self.rng.choice([label for label in self.context.urls if label != self.context.last])
+        successor = self.rng.choice([label for label in self.context.urls if label != self.context.last])
         try:
             if way == "resign":
                 self._leader.resign()
             elif way == "hand over":
-                await self.context.face.settled(self._leader.hand_over(heir))
-                self._heir = heir
+                await self.context.face.settled(self._leader.hand_over(successor))
+                self._heir = successor
         except NotOwner:
             if not lease.lost:
                 raise
@@ -260,9 +260,9 @@ class MassTask(WorkloadTask):
         leases = []
         scheme = next(iter(self.context.urls.values())).partition(":")[0]
         for number in range(SMALLER.get(scheme, MASS)):
-            asked_ns = time.monotonic_ns()
+            requested_ns = time.monotonic_ns()
             lease = await self.take(f"{NAME}/{number}")
-            self.granted(lease, asked_ns)
+            self.granted(lease, requested_ns)
             leases.append(lease)
         self.recorder.record("observed", NAME, value=len(leases), detail="held at once")
         while not self.context.over:

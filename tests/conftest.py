@@ -16,7 +16,7 @@ if ROOT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # programs t
 LONG = (
     "tests/campaign/test_kill_table.py",
     "tests/cli/test_run_faults.py",
-    "tests/bench/test_race.py",
+    "tests/bench/test_suite.py",
     "tests/engines/redis/test_failover.py",
     "tests/docs/test_docs.py",
     "tests/campaign/test_short_campaign.py",

@@ -407,7 +407,10 @@ def public_functions(face):
 def public_methods(name, kind):
     """Yield the public methods of a class. The docstring of `Holdfast` may describe parameters of many methods."""
     shared = inspect.getdoc(kind) if name == "Holdfast" else ""
+    internal = {member for base in kind.__mro__ for member in vars(base).get("_internal", ())}
     for member, thing in inspect.getmembers_static(kind):
+        if member in internal:
+            continue
         function = thing.__func__ if isinstance(thing, staticmethod | classmethod) else thing
         if inspect.isfunction(function) and (member == "__call__" or not member.startswith("_")):
             yield f"{name}.{member}", function, f"{inspect.getdoc(function)} {shared}"

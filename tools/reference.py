@@ -105,7 +105,17 @@ def members_of(kind: type) -> Iterator[str]:
 
 def members(kind: type) -> list[tuple[str, object]]:
     """Return the public members of a class, by name."""
-    return [(name, thing) for name, thing in inspect.getmembers_static(kind) if not name.startswith("_")]
+    hidden = internal(kind)
+    return [
+        (name, thing)
+        for name, thing in inspect.getmembers_static(kind)
+        if not name.startswith("_") and name not in hidden
+    ]
+
+
+def internal(kind: type) -> set[str]:
+    """Return the names that are for the core only, though they have no underscore."""
+    return {name for base in kind.__mro__ for name in vars(base).get("_internal", ())}
 
 
 def attributes(kind: type) -> list[str]:
@@ -116,7 +126,7 @@ def attributes(kind: type) -> list[str]:
         if inspect.isfunction(constructor):
             source = inspect.getsource(constructor)
             found |= dict.fromkeys(re.findall(r"^\s+self\.([a-z]\w*)(?:: [^=]+)? = ", source, re.MULTILINE))
-    return list(found)
+    return [name for name in found if name not in internal(kind)]
 
 
 def fields_of(kind: type) -> Iterator[str]:

@@ -42,10 +42,10 @@ def unlock_by_name(_folder: Path) -> None:
     """What is late to be released is released whosever it is by now."""
 
     def by_name(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        def asked(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
+        def requested(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
             return ask_all(self, [_of_whoever_holds(self, command) for command in commands], confirm=confirm)
 
-        return asked
+        return requested
 
     def _of_whoever_holds(self: keeper.Keeper, command: Command) -> Command:
         if isinstance(command, Release):
@@ -74,14 +74,14 @@ def renew_after_loss(folder: Path) -> None:
     """ "Not yours" is taken for an answer like any other."""
 
     def stubborn(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        def asked(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
+        def requested(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
             answers = ask_all(self, commands, confirm=confirm)
             return [
                 Renewed() if isinstance(command, Renew) and isinstance(answer, NotHeld) else answer
                 for command, answer in zip(commands, answers, strict=True)
             ]
 
-        return asked
+        return requested
 
     ignores_own_clock(folder)
     wrap(keeper.Keeper, "_send_all", stubborn)

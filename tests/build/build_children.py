@@ -14,10 +14,10 @@ from pathlib import Path
 import holdfast
 import holdfast.blocking  # so that no child that is forked for a death has to
 from holdfast import host as machine
-from holdfast.core.build import build_dir as site
+from holdfast.core.build import build_dir
 from holdfast.core.build import build_once as building
 from holdfast.core.build import domain
-from holdfast.engines.files import transport as forms
+from holdfast.engines.files import engine as files_engine
 from holdfast.errors import HoldfastError
 from holdfast.testing import ready, send_line
 from tests.support.kill_points import in_child, killed_at_every_line
@@ -87,7 +87,7 @@ def build_killed_at_every_line(url, relocatable, bad, step):
         if bad:
             in_child(lambda: _built(url, store, relocatable, half))
         work = partial(_built, url, store, relocatable, whole)
-        for line in killed_at_every_line(work, building, domain, site, forms, step=step):
+        for line in killed_at_every_line(work, building, domain, build_dir, files_engine, step=step):
             in_child(lambda line=line: send_line(json.dumps({"line": line, **_left(url, store, relocatable)})))
             for each in store.glob("k*"):
                 shutil.rmtree(each)

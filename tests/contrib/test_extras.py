@@ -1,4 +1,4 @@
-"""Extras that are not installed are told by the name under which they can be."""
+"""A missing extra raises an error with the `pip install` line."""
 
 import subprocess
 import sys
@@ -15,9 +15,9 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("package", "module", "extra"), MISSING)
-def test_an_extra_that_is_missing_is_told_with_what_to_install(package, module, extra):
-    """`lance` is a module of a package that is called otherwise: whoever installs it by that name has another one."""
-    # A module that is None is one that is not there. In a process of its own: here they have been imported.
+def test_a_missing_extra_is_reported_with_what_to_install(package, module, extra):
+    """The module `lance` belongs to a package of another name: installing `lance` would bring a different package."""
+    # `None` in sys.modules makes the import fail. In a new process, because this one has imported them.
     program = f"import sys; sys.modules[{package!r}] = None; import {module}"
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
 

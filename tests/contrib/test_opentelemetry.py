@@ -1,4 +1,4 @@
-"""Figures and spans for OpenTelemetry, through the real SDK."""
+"""Metrics and spans for OpenTelemetry, through the real SDK."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Telemetry:
-    """An SDK that keeps what it is told."""
+    """An SDK that keeps metrics and spans in memory."""
 
     def __init__(self):
         self._reader, self._spans = InMemoryMetricReader(), InMemorySpanExporter()
@@ -32,7 +32,7 @@ class Telemetry:
         self.observer = OpenTelemetryObserver(meter_provider=self.meters, tracer_provider=self.traces)
 
     def points(self):
-        """Data point by name and labels."""
+        """Return the data points by name and labels."""
         data = self._reader.get_metrics_data()
         found = [
             (metric.name, point)
@@ -44,9 +44,11 @@ class Telemetry:
         return {(name, frozenset(point.attributes.items())): point for name, point in found}
 
     def point(self, name, **labels):
+        """Return one data point."""
         return self.points()[name, frozenset(labels.items())]
 
     def spans(self, name):
+        """Return the finished spans of this name."""
         return [span for span in self._spans.get_finished_spans() if span.name == name]
 
     def close(self):
@@ -56,6 +58,7 @@ class Telemetry:
 
 @pytest.fixture
 def telemetry():
+    """An SDK of this test."""
     telemetry = Telemetry()
     yield telemetry
     telemetry.close()
@@ -63,13 +66,14 @@ def telemetry():
 
 @pytest.fixture
 def clients(telemetry, request):
+    """Two clients of one engine; the first is observed."""
     url = f"memory://{request.node.name}"
     with holdfast.connect(url, observer=telemetry.observer) as one, holdfast.connect(url) as other:
         yield one, other
 
 
-def test_waits_and_holds_are_spans_of_whoever_asked(telemetry, clients):
-    """A trace shows where the time went: waiting for the lease, then holding it."""
+def test_waits_and_holds_are_children_of_the_callers_span(telemetry, clients):
+    """A trace shows how long the caller waited for the lease, and how long it held it."""
     hf, _ = clients
     with telemetry.tracer.start_as_current_span("request") as request, hf.lock("orders/42") as lease:
         pass
@@ -82,13 +86,13 @@ def test_waits_and_holds_are_spans_of_whoever_asked(telemetry, clients):
     assert wait.start_time <= wait.end_time <= hold.start_time <= hold.end_time
 
 
-def test_a_loss_ends_the_span_though_another_thread_tells_it(telemetry, clients):
-    """The keeper hears of it; the span is still the caller's, and says why."""
+def test_a_loss_on_another_thread_ends_the_span(telemetry, clients):
+    """The keeper thread reports the loss; the span is still the caller's child, and has the reason."""
     hf, other = clients
     with telemetry.tracer.start_as_current_span("request") as request:
         lease = hf.lock("orders/42", ttl=0.6).acquire()
     other.break_lease("orders/42", "for the test")
-    eventually(lambda: telemetry.spans("holdfast.hold"), what="an end of the span")
+    eventually(lambda: telemetry.spans("holdfast.hold"), what="the end of the span")
     (hold,) = telemetry.spans("holdfast.hold")
 
     assert hold.parent.span_id == request.get_span_context().span_id
@@ -98,8 +102,8 @@ def test_a_loss_ends_the_span_though_another_thread_tells_it(telemetry, clients)
         lease.release()
 
 
-def test_a_wait_in_vain_is_a_failed_span(telemetry, clients):
-    """It names the holder, and lasted as long as the patience did."""
+def test_a_refused_wait_is_a_failed_span(telemetry, clients):
+    """It names the holder, and lasts as long as the timeout."""
     hf, other = clients
     with other.lock("x"), pytest.raises(NotAcquired):
         hf.lock("x").acquire(timeout=0.1)
@@ -110,12 +114,12 @@ def test_a_wait_in_vain_is_a_failed_span(telemetry, clients):
     assert wait.end_time - wait.start_time >= 0.1e9
 
 
-def test_figures_are_recorded_by_family(telemetry, clients):
-    """The same figures as for Prometheus, under OpenTelemetry's names."""
+def test_metrics_are_recorded_by_family(telemetry, clients):
+    """OpenTelemetry has the same metrics as Prometheus, in its own naming style."""
     hf, other = clients
     with hf.lock("orders/1", ttl=0.6):
         assert telemetry.point("holdfast.held", family="orders").value == 1
-        eventually(lambda: any(name == "holdfast.renewal.margin" for name, _ in telemetry.points()), what="a renewal")
+        eventually(lambda: any(name == "holdfast.renewal_margin" for name, _ in telemetry.points()), what="a renewal")
     with pytest.raises(LeaseLost), hf.lock("orders/2"):
         other.break_lease("orders/2", "for the test")
     with other.lock("orders/3"), pytest.raises(NotAcquired):
@@ -128,11 +132,11 @@ def test_figures_are_recorded_by_family(telemetry, clients):
     assert point("holdfast.lost", family="orders", reason="broken").value == 1
     assert point("holdfast.contended", family="orders").value == 1
     assert point("holdfast.held", family="orders").value == 0
-    assert 0 < point("holdfast.renewal.margin.least").value < 0.6
+    assert 0 < point("holdfast.renewal_margin_least").value < 0.6
 
 
 def test_every_kind_of_event_is_understood(telemetry):
-    """A figure must never be why an observer fails; and each that is documented exists."""
+    """No event may make the observer fail, and every documented metric exists."""
     for kind in KINDS:
         telemetry.observer(Event(kind, "x"))
         telemetry.observer(Event(kind, "x", 1, 0.1, "why"))
@@ -142,8 +146,8 @@ def test_every_kind_of_event_is_understood(telemetry):
     assert sorted(listed) == sorted({name for name, _ in telemetry.points()})
 
 
-def test_counts_begin_at_zero_and_failed_renewals_are_an_outage(telemetry, clients):
-    """The same figures as for Prometheus, by the same rules."""
+def test_counters_start_at_zero_and_failed_renewals_count_as_unavailable(telemetry, clients):
+    """The rules are those of the Prometheus observer."""
     hf, _ = clients
     with hf.lock("x/1"):
         pass
@@ -152,4 +156,4 @@ def test_counts_begin_at_zero_and_failed_renewals_are_an_outage(telemetry, clien
 
     telemetry.observer(Event("renewal_failed", "x/1", 1))
     assert telemetry.point("holdfast.unavailable", family="x").value == 1
-    assert telemetry.point("holdfast.renewals.failed", family="x").value == 1
+    assert telemetry.point("holdfast.renewal_failed", family="x").value == 1

@@ -26,7 +26,7 @@ LONGEST_RUN_S = 60
 FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w+-]*)[^`]*$")
 COMMENT = re.compile(r"^\s*<!--\s*(?P<text>.*?)\s*-->\s*$")
 LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\s*\[[^\]]+\]:\s*<?([^\s>]+)>?")
-ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|#")
+ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 @dataclass
@@ -183,16 +183,25 @@ def test_comments_above_blocks_make_sense():
     assert not problems, "\n".join(problems)
 
 
-def test_relative_links_lead_to_files():
-    """A link inside the project leads to a file of the project."""
+def anchors(file):
+    """Return the anchors of a page's headings, as the hosting sites make them."""
+    headings = [line.lstrip("#").strip() for _, line in split(file.read_text(encoding="utf-8"))[1] if line[:1] == "#"]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_relative_links_lead_to_files_and_headings():
+    """A link inside the project leads to a file of the project, and an anchor to one of its headings."""
     broken = []
-    for file in [*pages(), *sorted((ROOT / "docs" / "decisions").glob("*.md"))]:
+    others = [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+    for file in [*pages(), *others, *sorted((ROOT / "docs" / "decisions").glob("*.md"))]:
         for number, line in split(file.read_text(encoding="utf-8"))[1]:
             for match in LINK.finditer(re.sub(r"`[^`]*`", "", line)):
                 target = match[1] or match[2]
                 if ELSEWHERE.match(target):
                     continue
-                if not (file.parent / target.split("#")[0]).exists():
+                path, _, anchor = target.partition("#")
+                place = file.parent / path if path else file
+                if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
                     broken.append(f"{name_of(file)}:{number} -> {target}")
 
     assert not broken, "\n".join(broken)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+import holdfast.types
 from holdfast import aio, blocking
 
 CLASSES = [
@@ -91,11 +92,19 @@ def home(thing):
 def members(kind):
     """Public attributes, and the special methods that a face defines itself, under their blocking names."""
     found = {}
+    hidden = internal(kind)
     for name, thing in inspect.getmembers_static(kind):
+        if name in hidden:
+            continue
         special = name.startswith("__") and home(thing) in {blocking.__name__, aio.__name__}
         if (special and callable(thing) and name not in {"__init__", "__class__"}) or not name.startswith("_"):
             found[AWAITED.get(name, name)] = thing
     return found
+
+
+def internal(kind):
+    """Return the names that are for the core only, though they have no underscore."""
+    return {name for base in kind.__mro__ for name in vars(base).get("_internal", ())}
 
 
 def shape(function):
@@ -166,11 +175,13 @@ def test_every_public_member_says_what_it_is(name):
 
 
 def test_the_package_offers_what_it_lists():
-    """Every listed name exists, is listed once and in order; the faces' own names are among them."""
+    """Every listed name exists, is listed once and in order; the names of the blocking face are among them."""
+    listed = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    listed |= {name: getattr(holdfast.types, name) for name in holdfast.types.__all__}
+
     assert sorted(set(holdfast.__all__)) == holdfast.__all__
-    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
-    assert {*CLASSES, "connect"} <= set(holdfast.__all__)
-    assert all(getattr(holdfast, name) is getattr(blocking, name) for name in (*CLASSES, "connect"))
+    assert {*CLASSES, "connect"} <= listed.keys()
+    assert all(listed[name] is getattr(blocking, name) for name in (*CLASSES, "connect"))
 
 
 def test_every_error_of_the_table_can_be_imported_from_the_package():
@@ -185,15 +196,16 @@ def test_every_error_of_the_table_can_be_imported_from_the_package():
 
 
 def test_the_guide_lists_what_is_not_awaited():
-    """Whoever awaits `check()`, or forgets to await `release()`, finds out late: the list must be right and whole."""
+    """A program that awaits `check()`, or forgets to await `release()`, fails late: the list must be right and whole."""
     page = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
-    table = page.partition("is not awaited:")[2].partition("\n\n| ")[2].partition("\n\n")[0]
+    table = page.partition("are not coroutines:")[2].partition("\n\n| ")[2].partition("\n\n")[0]
     listed = set(re.findall(r"`(\w+)(?:\(\))?`", table))
     called = set(re.findall(r"`(\w+)\(\)`", table)) - {"wait"}
     plain, awaited = set(), set()
     for one in (getattr(aio, name) for name in aio.__all__ if inspect.isclass(getattr(aio, name))):
         for name, member in inspect.getmembers(one, inspect.isfunction):
-            if one.__module__.startswith("holdfast.aio") and not name.startswith("_"):
+            public_name = not name.startswith("_") and name not in internal(one)
+            if one.__module__.startswith("holdfast.aio") and public_name:
                 (awaited if inspect.iscoroutinefunction(member) else plain).add(name)
 
     assert plain <= listed

@@ -55,11 +55,11 @@ def program(script):
 @given(steps)
 def test_fences_only_grow_and_no_two_grants_share_one(script):
     """A resource that compares fences must be able to tell any two holders apart, for ever."""
-    newest, owner_of = 0, {}
+    newest, server_of = 0, {}
     for before, command, _, step in program(script):
         assert step.record.fence >= before.fence
         if isinstance(step.answer, Granted):
-            token = owner_of.setdefault(step.answer.fence, command.token)
+            token = server_of.setdefault(step.answer.fence, command.token)
             assert token == command.token
             assert step.answer.fence >= newest
             newest = step.answer.fence

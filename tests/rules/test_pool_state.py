@@ -116,7 +116,7 @@ def run(kind, program):
     link.connection.close()
 
 
-@pytest.mark.parametrize("roof", [POOL, SEMAPHORE, RWLOCK])
+@pytest.mark.parametrize("kind", [POOL, SEMAPHORE, RWLOCK])
 def test_a_pool_in_tables_answers_as_one_in_memory_does(kind):
     """The law is written once; what it asks must mean the same everywhere."""
 

@@ -1,12 +1,13 @@
-"""A real cluster, for tests: three masters with a replica each.
+"""A real cluster for tests: three masters with a replica each.
 
-It begins as a whole, and timeouts are short: a dead or frozen master is replaced in two to three seconds.
+The nodes start with the whole cluster map, and timeouts are short: a dead or frozen master is replaced in two to three
+seconds.
 
     with Cluster("valkey") as cluster:
         hf = holdfast.connect(cluster.url)
         cluster.owner_of("orders/42").kill()
 
-Each server is a `Server`: it can be frozen, killed and started again; `heal()` does that for all.
+Each node is a `Server`: a test can freeze, kill and restart it. `heal()` restores all of them.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ _FAILOVER_S = 6.0
 
 
 class Cluster(Group):
-    """Three masters with a replica each, which begin as a whole cluster. `arguments` go to the servers.
+    """Three masters with a replica each.
 
-    With `tls` all of them speak TLS, also among themselves. `homes` are where they live, masters first.
-    A dead or frozen master is replaced in two to three seconds.
+    `arguments`: further arguments of the servers.
+    `tls`: use TLS, also between the nodes.
+    `homes`: the addresses of the nodes, masters first.
     """
 
     def __init__(
@@ -63,13 +65,13 @@ class Cluster(Group):
             self._add(Server(kind, arguments=settings, port=Port(beside=_BUS), tls=tls, home=home)) for home in homes
         ]
         self._masters = masters
-        # A master and its replicas change places, but stay together.
+        # A master and its replicas may swap roles, but stay one shard.
         shards = [self.servers[at::masters] for at in range(masters)]
         self._shards = {server: shard for shard in shards for server in shard}
 
     @property
     def url(self) -> str:
-        """What `holdfast.connect` takes: the first three nodes."""
+        """The URL for `holdfast.connect`, with the first three nodes."""
         hosts = ",".join(f"{node.host}:{node.port}" for node in self.servers[:3])
         return f"{self._scheme}+cluster://{hosts}{self._options}"
 
@@ -82,17 +84,17 @@ class Cluster(Group):
         self.wait_settled()
         return self
 
-    def owner_of(self, name: str) -> Server:
-        return self.owner_of_slot(slot_of(name))
+    def server_of(self, name: str) -> Server:
+        return self.server_of_slot(slot_of(name))
 
-    def owner_of_slot(self, slot: int) -> Server:
+    def server_of_slot(self, slot: int) -> Server:
         for first, last, place, *_ in self._view():
             if first <= slot <= last:
                 return self._at(place[1])
         raise LookupError(f"nobody owns slot {slot}")
 
     def masters(self) -> list[Server]:
-        """The owners of slots, as the others see them."""
+        """Return the nodes that serve slots, as the cluster sees them."""
         return list(dict.fromkeys(self._at(place[1]) for _, _, place, *_ in self._view()))
 
     def replicas_of(self, master: Server) -> list[Server]:
@@ -134,17 +136,17 @@ class Cluster(Group):
         return found
 
     def begin_move(self, slot: int, to: Server) -> Server:
-        """First half of moving a slot: it is on its way, and no key has been moved; gives its owner."""
-        owner = self.owner_of_slot(slot)
-        # Whoever gets a slot must know how new the claims of the others are, or it would believe an old one of them:
-        # then both say that the other has the slot, for ever.
-        eventually(quietly(lambda: self._epochs(to) == self._own_epochs()), SETTLED_S, "word of the last move")
+        """Begin to move a slot: mark it as migrating without moving a key; return its present node."""
+        owner = self.server_of_slot(slot)
+        # The new node must know the current epoch of every master. Otherwise it would believe an old claim to the slot,
+        # and then both nodes would name the other as its owner for ever.
+        eventually(quietly(lambda: self._epochs(to) == self._own_epochs()), SETTLED_S, "the epochs of the last move")
         to.command("CLUSTER", "SETSLOT", slot, "IMPORTING", self._id(owner))
         owner.command("CLUSTER", "SETSLOT", slot, "MIGRATING", self._id(to))
         return owner
 
     def move_keys(self, slot: int, owner: Server, to: Server) -> int:
-        """Move what is in the slot now, key by key, as people's tools do; how many."""
+        """Move the keys of a slot one by one, as redis-cli does; return how many."""
         moved = 0
         while keys := owner.command("CLUSTER", "GETKEYSINSLOT", slot, 10):
             for key in keys:
@@ -153,13 +155,13 @@ class Cluster(Group):
         return moved
 
     def end_move(self, slot: int, owner: Server, to: Server) -> None:
-        """Second half: the slot has arrived, and everybody is told."""
+        """Finish the move: every master learns the new node of the slot."""
         new = self._id(to)
         for node in (to, owner, *(node for node in self.masters() if node not in (to, owner))):
             node.command("CLUSTER", "SETSLOT", slot, "NODE", new)
 
     def move_slot(self, slot: int, to: Server) -> int:
-        """All of it; how many keys were moved."""
+        """Move a slot with all its keys; return how many keys were moved."""
         owner = self.begin_move(slot, to)
         moved = self.move_keys(slot, owner, to)
         self.end_move(slot, owner, to)
@@ -184,33 +186,33 @@ class Cluster(Group):
         return all(b"cluster_state:ok" in node.command("CLUSTER", "INFO", timeout=0.5) for node in self.masters())
 
     def _view(self) -> list[Any]:
-        """What a node that answers and finds the cluster well says; else any that answers."""
-        told: list[Any] = []
+        """Return the slots as a node of a healthy cluster reports them, or else as any node does that answers."""
+        slots: list[Any] = []
         for node in self.servers:
             if node.alive:
                 with suppress(OSError, ServerError):
-                    told = node.command("CLUSTER", "SLOTS", timeout=0.5)
+                    slots = node.command("CLUSTER", "SLOTS", timeout=0.5)
                     if b"cluster_state:ok" in node.command("CLUSTER", "INFO", timeout=0.5):
                         break
-        return told
+        return slots
 
     def _at(self, port: int) -> Server:
         return next(node for node in self.servers if node.port == port)
 
     def _epochs(self, node: Server) -> dict[str, str]:
-        """How new the claims of each master are, as one node knows it."""
+        """Return the configuration epoch of each master, as one node knows it."""
         lines = [line.split() for line in node.command("CLUSTER", "NODES").decode().splitlines()]
         return {fields[0]: fields[6] for fields in lines if "master" in fields[2] and "fail" not in fields[2]}
 
     def _own_epochs(self) -> dict[str, str]:
-        """The same, as each master says it of itself."""
+        """Return the configuration epoch of each master, as the master itself knows it."""
         return {(own := self._id(node)): self._epochs(node)[own] for node in self.masters()}
 
     def _id(self, node: Server) -> str:
         return str(node.command("CLUSTER", "MYID").decode())
 
     def _write_maps(self) -> None:
-        """Give every node the whole map before it starts: nobody has to be introduced to anybody."""
+        """Write the whole cluster map for every node before it starts, so that the nodes need not meet."""
         ids = [secrets.token_hex(20) for _ in self.servers]
         share = -(-_SLOTS // self._masters)
         ranges = [(at * share, min(_SLOTS, (at + 1) * share) - 1) for at in range(self._masters)]
@@ -233,6 +235,6 @@ class Cluster(Group):
 
 
 def slot_of(name: str) -> int:
-    """The slot of a lease's name."""
+    """Return the slot of a lease's name."""
     tag = name.replace("%", "%25").replace("}", "%7D")
     return crc_hqx(tag.encode(), 0) % _SLOTS

@@ -1,7 +1,7 @@
-"""When was what broken? Fault events to spans of time.
+"""Turn the fault events of a history into spans of time.
 
-The rule: a checker excuses only what the history says was broken, for as long as it says so. A machine that was too
-busy to run a worker writes that down too, as a fault of kind `MACHINE`: nothing is excused in silence.
+A checker excuses only what a recorded fault explains, and only for as long as the history states. A process that the
+machine was too busy to run is recorded, too, as a fault of kind `MACHINE`.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ if TYPE_CHECKING:
     from holdfast.testing.history import Event
 
 MACHINE = "machine stall"
-# A process that stands still inside the gate of SQLite keeps everybody out: the engine's docs name that limit.
-IN_THE_GATE = "still in the gate"
-EVERYBODY = ""
-# A right client does not even notice these: they stand in the history, and excuse nothing.
+# A process that is stopped inside the gate of SQLite blocks all others: the engine's docs name that caveat.
+STOPPED_IN_GATE = "stopped in the gate"
+ALL_WORKERS = ""
+# A correct client does not even notice these: the history records them, and they excuse nothing.
 HARMLESS = frozenset({"fork", "cancellation storm", "client clock"})
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One fault: what, whom it struck (`EVERYBODY` or a worker), from when until when."""
+    """One fault: its kind, its target (`ALL_WORKERS` or a worker), its start and its end."""
 
     kind: str
     target: str
     start_ns: int
     end_ns: float
 
-    def touches(self, since_ns: float, until_ns: float) -> bool:
+    def overlaps(self, since_ns: float, until_ns: float) -> bool:
         return self.start_ns <= until_ns and since_ns <= self.end_ns
 
     @property
     def harmless(self) -> bool:
         return self.kind in HARMLESS
 
-    def strikes(self, worker: str) -> bool:
-        return self.target in (EVERYBODY, worker)
+    def affects(self, worker: str) -> bool:
+        return self.target in (ALL_WORKERS, worker)
 
 
 def fault_windows(events: Sequence[Event]) -> list[Window]:
-    """The faults of a history, in the order in which they struck; one that was never healed lasts for ever.
+    """Return the faults of a history in the order of their starts; a fault that was never healed lasts for ever.
 
-    A `fault` with a `since_ns` of its own is told afterwards: it is over now, or at its `until_ns`. A `died` is a fault
-    of kind `kill` without a length.
+    A `fault` with a `since_ns` was recorded afterwards: it ended at the moment of recording, or ends at its `until_ns`.
+    A `died` is a fault of kind `kill` without a length.
     """
     healed = {(event.pid, event.value): event.at_ns for event in events if event.kind == "healed"}
     found = []

@@ -1,7 +1,7 @@
-"""Breaks things on purpose, and writes into the history when they were broken.
+"""Injects faults, and records their times in the history.
 
-The rule: a fault is a `with` block. It strikes when the block is entered, is healed when it is left, and the history
-has both moments. What is over in an instant (a cut, a lost reply, a kill) is a method that just returns.
+A fault is a `with` block: it begins when the block is entered and is healed when the block is left, and the history has
+both moments. A fault without a length (a cut, a lost reply, a kill) is a plain method.
 
     faults = Faults(history.recorder("faults"), place)
     with faults.frozen(worker, "w0"):
@@ -15,7 +15,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.support.fault_windows import EVERYBODY
+from tests.support.fault_windows import ALL_WORKERS
 from tests.support.places import SERVER, RedisPlace
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from tests.support.places import Place
     from tests.support.proxy import Proxy
 
-# How long the effects of an instant may be seen: the armed reply is still to come, a connection is dialled again.
-AFTERMATH_S = 2.0
+# How long a fault without a length may have effects: the armed reply is still to come, a connection is opened again.
+EFFECTS_S = 2.0
 
 
 class Faults:
-    """The faults of one test. `place` is needed for what strikes the engine or the way to it."""
+    """The faults of one test. Faults of the engine, its links and clocks need the `place`."""
 
     def __init__(self, recorder: Recorder, place: Place | None = None) -> None:
         self._recorder = recorder
@@ -39,8 +39,8 @@ class Faults:
         self._numbers = itertools.count(1)
 
     @contextmanager
-    def window(self, kind: str, target: str = EVERYBODY) -> Iterator[None]:
-        """Say in the history that this is broken now, whoever does the breaking."""
+    def window(self, kind: str, target: str = ALL_WORKERS) -> Iterator[None]:
+        """Record a fault for the length of the block; the caller injects it."""
         number = next(self._numbers)
         self._recorder.record("fault", target, value=number, detail=kind)
         try:
@@ -48,23 +48,23 @@ class Faults:
         finally:
             self._recorder.record("healed", target, value=number, detail=kind)
 
-    def instant(self, kind: str, target: str = EVERYBODY) -> None:
-        """Say in the history that something happens now, whose effects will last for a moment."""
+    def instant(self, kind: str, target: str = ALL_WORKERS) -> None:
+        """Record a fault without a length, with effects for `EFFECTS_S`."""
         now_ns = time.monotonic_ns()
-        until_ns = now_ns + int(AFTERMATH_S * 1e9)
+        until_ns = now_ns + int(EFFECTS_S * 1e9)
         number = next(self._numbers)
         self._recorder.record("fault", target, value=number, since_ns=now_ns, until_ns=until_ns, detail=kind)
 
-    def noted(self, kind: str, target: str = EVERYBODY) -> None:
-        """Say in the history that something happens just now, which should harm nobody."""
+    def note(self, kind: str, target: str = ALL_WORKERS) -> None:
+        """Record an event now that a correct client does not notice."""
         now_ns = time.monotonic_ns()
         self._recorder.record("fault", target, value=next(self._numbers), since_ns=now_ns, detail=kind)
 
     # Processes.
 
     @contextmanager
-    def frozen(self, worker: Worker, label: str = EVERYBODY) -> Iterator[None]:
-        """SIGSTOP, then SIGCONT."""
+    def frozen(self, worker: Worker, label: str = ALL_WORKERS) -> Iterator[None]:
+        """Freeze a worker's process for the length of the block."""
         with self.window("freeze", label):
             worker.freeze()
             try:
@@ -74,7 +74,7 @@ class Faults:
                     worker.thaw()
 
     def kill(self, worker: Worker, *labels: str) -> None:
-        """SIGKILL. `labels` are the workers that this process was in the history."""
+        """Send SIGKILL to a worker's process; `labels` are its workers in the history."""
         for label in labels:
             self._recorder.died(label, worker.pid, "SIGKILL")
         worker.kill()
@@ -82,18 +82,18 @@ class Faults:
     # Links.
 
     def cut(self, label: str) -> None:
-        """End this worker's connections, both ways."""
+        """Close this worker's connections, in both directions."""
         self.instant("cut", label)
         self._link(label).cut()
 
     def lose_reply(self, label: str, n: int = 1) -> None:
-        """The n-th next command of this worker is applied; its answer never comes."""
+        """Apply the n-th next command of this worker and drop its reply."""
         self.instant("lost reply", label)
         self._link(label).drop_reply(n)
 
     @contextmanager
     def half_open(self, label: str) -> Iterator[None]:
-        """This worker's connections stand, and nothing goes through them."""
+        """Keep this worker's connections open and deliver nothing on them."""
         with self.window("half-open", label):
             link = self._link(label)
             link.half_open()
@@ -104,7 +104,7 @@ class Faults:
 
     @contextmanager
     def refused(self, label: str) -> Iterator[None]:
-        """This worker's connections end, and nobody answers the door."""
+        """Close this worker's connections and refuse new ones."""
         with self.window("refused", label):
             link = self._link(label)
             link.refuse()
@@ -118,7 +118,7 @@ class Faults:
 
     @contextmanager
     def slow_server(self, seconds: float) -> Iterator[None]:
-        """Every command of everybody stays on its way for that long."""
+        """Delay every command of every worker by that long."""
         with self.window("slow server"):
             for link in self._redis().links:
                 link.delay(seconds)
@@ -130,7 +130,7 @@ class Faults:
 
     @contextmanager
     def frozen_server(self) -> Iterator[None]:
-        """SIGSTOP for the server: connections stand, nothing is answered."""
+        """Freeze the server: connections stay open without answers."""
         with self.window("frozen server"):
             self._redis().server.freeze()
             try:
@@ -140,7 +140,7 @@ class Faults:
 
     @contextmanager
     def server_down(self, *, keep_data: bool = True) -> Iterator[None]:
-        """SIGKILL for the server; it is started again at the end, with or without its data."""
+        """Kill the server; restart it at the end of the block, with or without its data."""
         with self.window("restart" if keep_data else "restart without data"):
             server = self._redis().server
             server.kill()
@@ -153,20 +153,20 @@ class Faults:
 
     @contextmanager
     def server_clock(self, ahead_s: float) -> Iterator[None]:
-        """The server's calendar is ahead by that much, then right again."""
+        """Set the server's wall clock forward for the length of the block."""
         with self.window("server clock"), self._turned(SERVER, ahead_s):
             yield
 
     @contextmanager
     def client_clock(self, label: str, ahead_s: float) -> Iterator[None]:
-        """The calendar of one worker is ahead by that much, then right again."""
+        """Set the wall clock of one worker forward for the length of the block."""
         with self.window("client clock", label), self._turned(label, ahead_s):
             yield
 
     @contextmanager
-    def _turned(self, whose: str, ahead_s: float) -> Iterator[None]:
+    def _turned(self, worker: str, ahead_s: float) -> Iterator[None]:
         assert self._place is not None
-        clock = self._place.clock(whose)
+        clock = self._place.clock(worker)
         clock.set(ahead_s)
         try:
             yield
@@ -175,7 +175,7 @@ class Faults:
 
     def _redis(self) -> RedisPlace:
         if not isinstance(self._place, RedisPlace):
-            raise TypeError("only a server can be broken this way, and this engine has none")
+            raise TypeError("this fault needs a server, and this engine has none")
         return self._place
 
     def _link(self, label: str) -> Proxy:

@@ -1,12 +1,14 @@
 """Places on groups of servers, for tests: a primary behind sentinels, and a cluster.
 
-Every worker finds its own way there, as a program would; so there is no link of one worker that could be broken.
+Every worker discovers the servers itself, as a program would; so there is no link of a single worker that a test could
+break.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.engines.redis.keys import PREFIX
 from holdfast.testing import servers
 from tests.support.clusters import Cluster
 from tests.support.places import Place
@@ -21,7 +23,7 @@ GROUPS: dict[str, type[Sentinels | Cluster]] = {"sentinel": Sentinels, "cluster"
 
 
 class GroupPlace(Place):
-    """Leases on a group of its own, which keeps nothing over a restart of all its servers."""
+    """Leases on a new group of servers, which loses its data if all of them restart."""
 
     def __init__(self, engine: str, folder: str | os.PathLike[str]) -> None:
         super().__init__(folder)
@@ -38,7 +40,7 @@ class GroupPlace(Place):
             if server.command("ROLE")[0] == b"master":
                 endless = [key for key in server.command("KEYS", "*") if server.command("PTTL", key) == -1]
                 found += [f"the key {key.decode(errors='replace')!r} without an end" for key in endless]
-            channels = server.command("PUBSUB", "CHANNELS", "hf1:*")
+            channels = server.command("PUBSUB", "CHANNELS", f"{PREFIX}:*")
             if channels:
                 found.append(f"{len(channels)} subscriptions")
         return found

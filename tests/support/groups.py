@@ -1,6 +1,7 @@
-"""Servers that belong together: started, healed and ended as one, for tests.
+"""Groups of servers for tests: started, healed and ended together.
 
-The rule is that of `servers`: everything is on loopback, ends with the process that started it, and keeps nothing.
+As with `holdfast.testing.servers`, all servers are on loopback, end with the process that started them, and keep no
+data.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class Group:
-    """Several servers. `with` starts them and ends them."""
+    """Several servers; the `with` block starts and ends them."""
 
     servers: list[Server]
     tls: Certificates | None = None
@@ -36,7 +37,7 @@ class Group:
 
     @property
     def url(self) -> str:
-        """What `holdfast.connect` takes."""
+        """The URL for `holdfast.connect`."""
         raise NotImplementedError
 
     @property
@@ -48,62 +49,62 @@ class Group:
         return "" if self.tls is None else f"?{self.tls.options}"
 
     def start(self) -> Self:
-        """Start them all, and return once they have settled."""
+        """Start all servers; return once they agree on their roles."""
         raise NotImplementedError
 
-    def owner_of(self, name: str) -> Server:
-        """The server that answers for the lease of this name."""
+    def server_of(self, name: str) -> Server:
+        """Return the server that stores the lease of this name."""
         raise NotImplementedError
 
     def failover(self, server: Server) -> Server:
-        """Have another take the place of a live server, gracefully; the new one."""
+        """Replace a live server gracefully; return its successor."""
         raise NotImplementedError
 
     def wait_replaced(self, server: Server) -> Server:
-        """Wait until another has taken the place of a dead or frozen server; the new one."""
+        """Wait until another server has replaced a dead or frozen one; return the successor."""
         raise NotImplementedError
 
     def begin_failover(self, server: Server) -> None:
-        """Ask for it, and wait for nothing."""
+        """Begin a graceful failover, and do not wait for its end."""
         raise NotImplementedError
 
     def heal(self) -> None:
-        """Thaw what is frozen, start what is dead, and wait until all have settled."""
+        """Thaw frozen servers, start dead ones, and wait until all agree on their roles."""
         self.revive()
         eventually(self.whole, SETTLED_S, f"{self!r} to settle")
 
     def revive(self) -> None:
-        """Thaw what is frozen, start what is dead, and wait for nothing."""
-        for server in self.everybody():
+        """Thaw frozen servers and start dead ones, without waiting."""
+        for server in self.all_servers():
             if server.alive:
                 server.thaw()
             else:
                 server.start(wait=False)
 
     def whole(self) -> bool:
-        """Whether all have found their places again; with what they need for it, once."""
+        """Return whether all servers have their roles again; give them the commands that they need for it."""
         return bool(quietly(self._is_home)() and quietly(self._settled)())
 
     def wait_settled(self) -> None:
-        """Wait until all that run know each other and agree."""
+        """Wait until the running servers know each other and agree on their roles."""
         eventually(quietly(self._settled), SETTLED_S, f"{self!r} to settle")
 
     def wait_replicated(self) -> None:
-        """Wait until every replica has all that has been written so far."""
+        """Wait until every replica has all writes so far."""
         for server in self.servers:
             if server.alive and server.command("ROLE")[0] == b"master":
                 _wait_read(server)
 
     def close(self) -> None:
-        """End them all, frozen or not."""
+        """End all servers, frozen or not."""
         self._open.close()
 
-    def everybody(self) -> list[Server]:
-        """All that run: servers, and whoever watches them."""
+    def all_servers(self) -> list[Server]:
+        """Return all processes of the group: the servers and the sentinels."""
         return self.servers
 
     def _is_home(self) -> bool:
-        """Give servers that were away what they need to find their place again; true if they need nothing."""
+        """Give returning servers the commands that restore their roles; return True if none needs a command."""
         return True
 
     def _settled(self) -> bool:
@@ -130,11 +131,11 @@ def _wait_read(primary: Server) -> None:
 
 
 def quietly(ask: Callable[[], T]) -> Callable[[], T | None]:
-    """While servers come and go, one that does not answer is no error."""
+    """Return a function that returns None instead of raising while servers restart."""
 
-    def asked() -> T | None:
+    def requested() -> T | None:
         with suppress(OSError, ServerError, RuntimeError, LookupError):
             return ask()
         return None
 
-    return asked
+    return requested

@@ -1,9 +1,9 @@
-"""Deaths one line apart: a piece of work is killed at its first line, then at its second, until it survives.
+"""Kill a piece of work at its first line, then at its second, and so on until it survives.
 
-The rule: nobody chooses the places. Every line of the modules that are named is one, as often as it is run.
+Every line of the named modules is a kill point, as often as it runs.
 
-    for line in killed_at_every_line(work, site):    # each time round, the work has just been killed there
-        ...                                          # look what it left
+    for line in killed_at_every_line(work, build_dir):    # each time, the work has just been killed at this line
+        ...                                               # check what it left
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 
 def killed_at_every_line(work: Callable[[], object], *modules: ModuleType, step: int = 1) -> Iterator[int]:
-    """Run the work in a child, and kill it before the first line of these modules, then the second, and so on.
+    """Run the work in a child and kill it before the first line of these modules, then the second, and so on.
 
-    With a larger `step` only every so many lines: less is shown, sooner. It forks, so call it in a process that has
-    one thread and no client yet; `in_child` keeps it so. It ends with the first child that gets through; a child that
-    fails by itself is a `RuntimeError`.
+    `step`: kill at every so many lines only, to be quicker.
+
+    It forks, so call it in a process with one thread and no client; `in_child` keeps it so. It ends with the first
+    child that survives; a child that fails by itself raises `RuntimeError`.
     """
     for number in itertools.count(1, step):
-        code = _lived(work, _Death(number, modules).trace)
+        code = _exit_code(work, _KillAfter(number, modules).trace)
         if code == 0:
             return
         if code != -signal.SIGKILL:
@@ -37,14 +38,14 @@ def killed_at_every_line(work: Callable[[], object], *modules: ModuleType, step:
 
 
 def in_child(work: Callable[[], object]) -> None:
-    """Run the work in a child, to its good end; `RuntimeError` if that is another one."""
-    code = _lived(work, None)
+    """Run the work in a child; raise `RuntimeError` if it does not exit with 0."""
+    code = _exit_code(work, None)
     if code != 0:
         raise RuntimeError(f"the work ended with {code}")
 
 
-def _lived(work: Callable[[], object], trace: Any) -> int:
-    """How a child ended that did this work under that trace."""
+def _exit_code(work: Callable[[], object], trace: Any) -> int:
+    """Run the work in a child under a trace function; return its exit code."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -57,8 +58,8 @@ def _lived(work: Callable[[], object], trace: Any) -> int:
     os._exit(0)
 
 
-class _Death:
-    """Comes after so many lines."""
+class _KillAfter:
+    """A trace function that kills the process after so many lines of some modules."""
 
     def __init__(self, lines: int, modules: tuple[ModuleType, ...]) -> None:
         self._left = lines

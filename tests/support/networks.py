@@ -1,16 +1,16 @@
-"""A network for tests that can be cut: every program has a machine of its own, as far as the kernel is concerned.
+"""A network for tests that can be partitioned: every program has its own network namespace, as if on its own machine.
 
-The rule: nothing outside is touched. The network lives in name spaces of one process, which is started by `inside`,
-and is gone with it; no rights are needed beyond those that any user has on a kernel with user name spaces.
+Nothing outside changes. The network exists in namespaces of one process, which `inside` starts, and ends with it. It
+needs no rights beyond those that any user has on a kernel with user namespaces.
 
     subprocess.run(inside(sys.executable, "story.py"))      # and in story.py:
 
     with Network() as network:
         one, other = network.home("one"), network.home("other")
         with Server("valkey", home=one) as server:
-            network.cut([one], [other])                     # silently, as a broken switch would: connections stand
+            network.cut([one], [other])                     # silently, as a broken switch would: connections stay open
 
-Whoever lives in no home of the network, such as the story itself, reaches all of them, whatever is cut.
+A process outside the homes, such as the story itself, reaches all of them, whatever is cut.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 def inside(*command: str) -> list[str]:
-    """The command, in a network of its own."""
+    """Return a command that runs `command` in a network of its own."""
     return [*_UNSHARE, *command]
 
 
 def missing() -> str:
-    """Why there can be no such network here; empty if there can."""
+    """Return why this machine cannot make such a network; empty if it can."""
     for program in ("unshare", "ip", "mount"):
         if shutil.which(program) is None:
             return f"there is no program {program!r}: install util-linux and iproute2"
@@ -45,14 +45,14 @@ def missing() -> str:
 
 
 class Network:
-    """Homes that are joined by a hub, which routes between them unless it is told not to."""
+    """Homes that are joined by a hub, which routes between them except where `cut` forbids it."""
 
     def __init__(self) -> None:
         self._homes: dict[str, Home] = {}
         self._cut: list[tuple[str, ...]] = []
 
     def __enter__(self) -> Self:
-        # Names of name spaces are files, and these are ours alone.
+        # Names of namespaces are files; a new mount keeps ours apart.
         _run("mount", "-t", "tmpfs", "none", "/run")
         Path("/run/netns").mkdir()
         _run("ip", "link", "set", "lo", "up")
@@ -60,10 +60,10 @@ class Network:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """All of it ends with this process."""
+        """Do nothing: the network ends with this process."""
 
     def home(self, name: str) -> Home:
-        """A machine of its own; asked for again, the same."""
+        """Return the home of this name; create it at the first call."""
         if name not in self._homes:
             number = len(self._homes) + 1
             here, there, link = f"10.77.{number}.1", f"10.77.{number}.2", f"v{number}"
@@ -79,7 +79,7 @@ class Network:
         return self._homes[name]
 
     def cut(self, some: Iterable[Home], others: Iterable[Home]) -> None:
-        """From now on nothing goes between them, in either direction, and nobody is told."""
+        """Drop every packet between these homes silently, in both directions."""
         others = list(others)
         for one in some:
             for other in others:
@@ -89,7 +89,7 @@ class Network:
                     self._cut.append(rule)
 
     def heal(self) -> None:
-        """Everything goes everywhere again."""
+        """Deliver all packets again."""
         while self._cut:
             _run("ip", "rule", "delete", *self._cut.pop())
 

@@ -1,7 +1,7 @@
-"""Places where leases live, for tests: an engine with everything about it that can be broken.
+"""Places for tests: an engine at a URL, with everything about it that a test can break.
 
-The rule: each worker has a way of its own to the engine, so that one worker's link, or one worker's clock, can be
-broken alone. What a place has started is gone when it is closed.
+Each worker has its own link to the engine, so that a test can break the link or the clock of a single worker. Closing a
+place ends everything that it started.
 
     with open_place("redis", folder) as place:
         hf = holdfast.connect(place.url("w0"))
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 
 class Place:
-    """What all places share: a folder, and a clock for each worker where there is a compiler."""
+    """The base of all places: a folder, and a clock for each worker where a C compiler is installed."""
 
     engine = ""
     one_process = False
@@ -43,25 +43,25 @@ class Place:
         self._clocks: dict[str, WallClock] = {}
 
     def url(self, worker: str = "") -> str:
-        """What this worker connects to."""
+        """Return the URL to which this worker connects."""
         raise NotImplementedError
 
     def env(self, worker: str) -> dict[str, str]:
-        """What this worker's process needs in its environment, so that its clock can be turned."""
+        """Return the environment variables that let a test set the clock of this worker's process."""
         return self.clock(worker).env if wallclock.available() else {}
 
-    def clock(self, whose: str) -> WallClock:
-        """The wall clock of one worker, or of the `SERVER`."""
-        if whose not in self._clocks:
-            self._clocks[whose] = WallClock(self.folder / "clocks", whose)
-        return self._clocks[whose]
+    def clock(self, worker: str) -> WallClock:
+        """Return the wall clock of a worker, or of the `SERVER`."""
+        if worker not in self._clocks:
+            self._clocks[worker] = WallClock(self.folder / "clocks", worker)
+        return self._clocks[worker]
 
-    def is_held_up_by(self, pid: int) -> bool:
-        """Whether nobody gets anything from this engine while that process stands still."""
+    def is_blocked_by(self, pid: int) -> bool:
+        """Return whether the engine answers no worker while that process is stopped."""
         return False
 
     def left(self) -> list[str]:
-        """What is in the engine that should not be, once all its clients have closed."""
+        """Return what is left in the engine after all its clients have closed."""
         return []
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Place:
 
 
 class MemoryPlace(Place):
-    """Leases of one process: all its workers are threads or tasks."""
+    """Leases in the memory of one process: all workers are its threads or tasks."""
 
     engine = "memory"
     one_process = True
@@ -96,8 +96,8 @@ class SqlitePlace(Place):
     def url(self, worker: str = "") -> str:
         return f"sqlite://{self.folder.absolute()}/leases.db"
 
-    def is_held_up_by(self, pid: int) -> bool:
-        """It is inside the gate; the kernel's table of locks tells, without a descriptor of ours on that file."""
+    def is_blocked_by(self, pid: int) -> bool:
+        """Return whether the process holds the gate, by the kernel's table of locks: it opens no file of the engine."""
         gate = self.folder / "leases.db.gate"
         if not gate.exists():
             return False
@@ -122,7 +122,7 @@ class FilePlace(Place):
 
 
 def is_left_by_the_dead(client: Path) -> bool:
-    """What a killed client left proves its death for a while; only what is still somebody's is too much."""
+    """Return whether the client of this file is dead: its files prove the death for a while and are no leak."""
     try:
         with client.with_suffix("").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -134,24 +134,24 @@ def is_left_by_the_dead(client: Path) -> bool:
 
 
 class RedisPlace(Place):
-    """Leases on a server of its own that keeps its data; every worker comes through a proxy of its own."""
+    """Leases on a new server that keeps its data; every worker connects through its own proxy."""
 
     engine = "redis"
 
     def __init__(self, folder: str | os.PathLike[str], kind: str | None = None) -> None:
-        """Without a `kind`, on the first one that this machine has."""
+        """Start a server; without a `kind`, the first that this machine has."""
         super().__init__(folder)
         self._links: dict[str, Proxy] = {}
         kind = kind or next(iter(servers.available()), "valkey")
         env = self.env(SERVER)
-        # A program under a clock of its own may not read the time past it.
+        # A program with its own clock must not read the time around it.
         self.server = servers.Server(kind, appendonly=True, env=env).start()
 
     def url(self, worker: str = "") -> str:
         return self.link(worker).url
 
     def link(self, worker: str) -> Proxy:
-        """The way of one worker to the server."""
+        """Return the proxy between one worker and the server."""
         if worker not in self._links:
             self._links[worker] = Proxy("127.0.0.1", self.server.port)
         return self._links[worker]
@@ -174,13 +174,13 @@ class RedisPlace(Place):
         self.server.close()
 
 
-def not_here(engines: Iterable[str]) -> list[str]:
-    """Those of these engines that need a server, on a machine that has none."""
+def unavailable_engines(engines: Iterable[str]) -> list[str]:
+    """Return those of these engines that need a server, on a machine without one."""
     return [] if servers.available() else [engine for engine in engines if engine not in WITHOUT_SERVER]
 
 
 def open_place(engine: str, folder: str | os.PathLike[str]) -> Place:
-    """A new place of this engine; `FileNotFoundError` if it needs a server that is not here."""
+    """Return a new place of an engine; raise `FileNotFoundError` if it needs a server that is not installed."""
     places = {"memory": MemoryPlace, "sqlite": SqlitePlace, "file": FilePlace, "redis": RedisPlace}
     if engine in ("sentinel", "cluster"):
         from tests.support.group_places import GroupPlace

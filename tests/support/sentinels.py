@@ -6,7 +6,7 @@ Timeouts are short: a dead or frozen primary is replaced in about two seconds.
         hf = holdfast.connect(sentinels.url)
         sentinels.primary().kill()
 
-Each server is a `Server`: it can be frozen, killed and started again; `heal()` does that for all.
+Each server is a `Server`: a test can freeze, kill and restart it. `heal()` restores all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AMONG_THEMSELVES = ("--tls-replication", "yes")
 
 
 class Sentinel(Server):
-    """One sentinel: the same program, which watches others."""
+    """One sentinel: the server program in sentinel mode."""
 
     def __init__(
         self,
@@ -58,11 +58,13 @@ class Sentinel(Server):
 
 
 class Sentinels(Group):
-    """One primary, two replicas and three sentinels. `arguments` go to the servers.
+    """One primary, two replicas and three sentinels.
 
-    With `tls` all of them speak TLS, also among themselves. `homes` are where the servers and then the sentinels live.
-    A primary that is silent for `down_ms` is taken for dead: with the default it is replaced in about two seconds. On a
-    machine so busy that a living one is silent for that long, give it more.
+    `arguments`: further arguments of the servers.
+    `tls`: use TLS, also between the servers.
+    `homes`: the addresses of the servers, then those of the sentinels.
+    `down_ms`: how long a primary may be silent before the sentinels replace it; with the default that takes about two
+    seconds. On a machine so busy that a live primary is silent for that long, use more.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Sentinels(Group):
 
     @property
     def url(self) -> str:
-        """What `holdfast.connect` takes."""
+        """The URL for `holdfast.connect`."""
         hosts = ",".join(f"{sentinel.host}:{sentinel.port}" for sentinel in self.sentinels)
         return f"{self._scheme}+sentinel://{hosts}/{_SERVICE}{self._options}"
 
@@ -106,7 +108,7 @@ class Sentinels(Group):
         return self
 
     def primary(self) -> Server:
-        """Whom the sentinels name, if they agree."""
+        """Return the primary that the sentinels name; raise `RuntimeError` if they do not agree."""
         ports = {self._named_by(sentinel) for sentinel in self.sentinels if sentinel.alive}
         found = [server for server in self.servers if server.port in ports]
         if len(ports) != 1 or len(found) != 1:
@@ -114,11 +116,11 @@ class Sentinels(Group):
         return found[0]
 
     def replicas(self) -> list[Server]:
-        """The others that run."""
+        """Return the running replicas."""
         primary = self.primary()
         return [server for server in self.servers if server is not primary and server.alive]
 
-    def owner_of(self, name: str) -> Server:
+    def server_of(self, name: str) -> Server:
         return self.primary()
 
     def failover(self, server: Server) -> Server:
@@ -134,14 +136,14 @@ class Sentinels(Group):
         assert found is not None
         return found
 
-    def everybody(self) -> list[Server]:
+    def all_servers(self) -> list[Server]:
         return [*self.servers, *self.sentinels]
 
     def begin_failover(self, server: Server) -> None:
         self._asked_for_failover()
 
     def _is_home(self) -> bool:
-        """Everybody gets the role that the sentinels know; they would see to it too, after ten seconds."""
+        """Give every server the role that the sentinels know; they would do it themselves after ten seconds."""
         primary = self.primary()
         if primary.command("ROLE")[0] != b"master":
             primary.command("REPLICAOF", "NO", "ONE")

@@ -1,8 +1,8 @@
-"""How long did code run under a lease that was already another's? (X2)
+"""Stale work: code that ran under a lease that another worker already held (X2). Kafka calls such a worker a stale.
 
-The rule: only code that ran counts, as `worked` events tell it; a frozen process does nothing. The lease was another's
-from the moment its successor had it, which is the latest that it can have been given away. The zombie ends when its
-holder knows.
+Only code that ran counts, as `worked` events record it; a frozen process does nothing. The lease belongs to the
+successor from the moment the successor learned of its grant, which is the latest possible moment. Stale work ends when
+its worker learns of the loss.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from tests.support.fault_windows import Window
 
 UNCHECKED = "unchecked"
-# None of these alone ends a lease: the keeper renews it all the same.
+# None of these faults alone ends a lease: the keeper renews it all the same.
 _SPARING = frozenset({*HARMLESS, "loop stall", "cut", "lost reply"})
 
 
 @dataclass(frozen=True, slots=True)
 class StaleWork:
-    """Code that ran too late: for how long, under which lease, after whose grant, and what had struck its worker."""
+    """Stale work under one lease: its length, the grant, the grant of the successor, the last work, and the cause."""
 
     length_ns: int
     checked_ns: int
@@ -38,7 +38,7 @@ class StaleWork:
 
 
 def find_stale_work(events: Sequence[Event]) -> list[StaleWork]:
-    """Every lease under which code ran after its successor had been granted, and before its holder knew."""
+    """Return the stale work of every lease: after its successor was granted, and before its holder knew."""
     grants: dict[str, list[Event]] = defaultdict(list)
     worked: dict[tuple[str, int, str | None], list[Event]] = defaultdict(list)
     known: dict[tuple[str, int, str | None], int] = {}
@@ -60,38 +60,38 @@ def find_stale_work(events: Sequence[Event]) -> list[StaleWork]:
             late = [work for work in late if work.earliest_ns < known.get(key, work.at_ns)]
             if not late:
                 continue
-            # Whoever asked before it went on is to be told; whoever did not ask cannot be.
-            asked = [work for work in late if work.detail != UNCHECKED and work.earliest_ns > successor.at_ns]
+            # Only a worker that checks its lease before it goes on can learn of the loss.
+            checked = [work for work in late if work.detail != UNCHECKED and work.earliest_ns > successor.at_ns]
             length_ns = sum(work.at_ns - max(work.earliest_ns, successor.at_ns) for work in late)
-            checked_ns = sum(work.at_ns - work.earliest_ns for work in asked)
+            checked_ns = sum(work.at_ns - work.earliest_ns for work in checked)
             found.append(StaleWork(length_ns, checked_ns, grant, successor, late[-1], _cause(faults, grant, successor)))
     return found
 
 
 def late_loss_reports(events: Sequence[Event], allowed_s: float = 0.25) -> list[Violation]:
-    """A holder that asks `lease.check()` before each step makes no more than a step or two too many (X2)."""
+    """Find holders that called `lease.check()` before each step and still went on for longer than `allowed_s` (X2)."""
     return [
         Violation(
             "late_loss_reports",
-            f"{zombie.granted.worker} went on for {zombie.checked_ns / 1e6:.0f} ms, asking all the time, "
-            f"after {zombie.successor.worker} had {zombie.granted.name!r}",
-            (zombie.granted, zombie.successor, zombie.last),
+            f"{stale.granted.worker} went on for {stale.checked_ns / 1e6:.0f} ms, checking all the time, "
+            f"after {stale.successor.worker} had {stale.granted.name!r}",
+            (stale.granted, stale.successor, stale.last),
         )
-        for zombie in find_stale_work(events)
-        if zombie.checked_ns > allowed_s * 1e9
+        for stale in find_stale_work(events)
+        if stale.checked_ns > allowed_s * 1e9
     ]
 
 
 def _cause(faults: list[Window], grant: Event, successor: Event) -> str:
-    """What struck the holder last before its lease was another's; of two, that which can cost a lease."""
-    near = [f for f in faults if f.strikes(grant.worker) and f.touches(grant.at_ns, successor.at_ns)]
+    """Return the last fault of the holder before the successor's grant; a fault that can end a lease comes first."""
+    near = [f for f in faults if f.affects(grant.worker) and f.overlaps(grant.at_ns, successor.at_ns)]
     if not near:
         return "unknown"
     return max(near, key=lambda fault: (fault.kind not in _SPARING, fault.start_ns)).kind
 
 
 def _succeeded(grants: list[Event]) -> list[tuple[Event, Event]]:
-    """Each grant with the first one under a higher fence that somebody else learned of."""
+    """Return each grant with the first grant of another token under a higher fence."""
     by_fence = sorted(grants, key=lambda grant: grant.fence or 0)
     pairs = []
     earliest: Event | None = None

@@ -1,7 +1,7 @@
-"""How long after a release does the next one have the lease? Measured, and judged, where nothing was broken (X7).
+"""The time from a release to the next grant, measured and checked where no fault was active (X7).
 
-The rule: only hand-overs that no fault can have touched. A waiter that was there before the release and is served after
-it has heard of it by a message; one that merely looks now and then is caught here, however often it looks.
+Only hand-overs that no fault can have affected count. A waiter that waited before the release is woken by a message; a
+client that polls instead is found here, however often it polls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """One hand-over: the release, and the waiter that was served next."""
+    """One hand-over: the release, and the waiter that was granted next."""
 
     released: Event
     wait: Wait
@@ -33,14 +33,14 @@ class WakeUp:
 
 
 def wake_ups(events: Sequence[Event], bounds: Bounds) -> list[WakeUp]:
-    """Each hand-over to one that had been waiting, where nothing was broken then or shortly before.
+    """Return the hand-overs to a worker that waited, where no fault was active then or shortly before.
 
-    A connection that was broken is dialled again; a dead waiter stands in the queue until its mark falls, or its death
-    is seen.
+    A broken connection is opened again; a dead waiter stays in the waiting line until its heartbeat expires, or until
+    the engine detects its death.
     """
-    lie_there_s = bounds.idle_s if bounds.deaths_are_seen else bounds.mark_s
+    dead_waiter_s = bounds.idle_s if bounds.deaths_are_seen else bounds.heartbeat_s
     faults = [
-        replace(fault, end_ns=fault.end_ns + (lie_there_s if fault.kind == "kill" else bounds.recovery_s) * NS)
+        replace(fault, end_ns=fault.end_ns + (dead_waiter_s if fault.kind == "kill" else bounds.recovery_s) * NS)
         for fault in excuses(events)
     ]
     claims = hold_spans_by_name(events)
@@ -49,35 +49,37 @@ def wake_ups(events: Sequence[Event], bounds: Bounds) -> list[WakeUp]:
         ends = (claim.closed for claim in claims.get(name, ()))
         released = sorted((end for end in ends if end is not None and end.kind == "released"), key=_at_ns)
         for wait in waits:
-            if wait.queued is None or wait.ended is None or wait.ended.kind != "granted":
+            if wait.in_line is None or wait.ended is None or wait.ended.kind != "granted":
                 continue
             place = bisect_left(released, wait.ended.at_ns, key=_at_ns)
-            if not place or released[place - 1].at_ns < wait.queued.at_ns:
+            if not place or released[place - 1].at_ns < wait.in_line.at_ns:
                 continue
             last = released[place - 1]
-            if not any(fault.touches(last.at_ns, wait.ended.at_ns) for fault in faults):
+            if not any(fault.overlaps(last.at_ns, wait.ended.at_ns) for fault in faults):
                 found.append(WakeUp(last, wait, wait.ended.at_ns - last.at_ns))
     return found
 
 
 def wake_ups_ns(events: Sequence[Event], bounds: Bounds) -> list[int]:
-    """The lengths of all hand-overs, where nothing was broken."""
+    """Return the lengths of all hand-overs without faults."""
     return [wake_up.length_ns for wake_up in wake_ups(events, bounds)]
 
 
 def slow_wake_ups(events: Sequence[Event], bounds: Bounds, allowed_s: float = 0.75) -> list[Violation]:
-    """Where nothing was broken, the next one has the lease at once (X7).
+    """Find hand-overs without faults that took longer than `allowed_s` (X7).
 
-    `allowed_s` is the machine's: each of the three that a hand-over needs (who releases, the engine, who waits) may be
-    late for a quarter of a second before anybody writes that down as a fault.
+    `allowed_s` is for the machine: each of the three processes of a hand-over (the holder, the engine, the waiter) may
+    be late for a quarter of a second before that is recorded as a fault.
     """
     return [
         Violation(
             "slow_wake_ups",
-            f"{wake_up.wait.asked.worker} waited for {wake_up.released.name!r} and had it "
+            f"{wake_up.wait.requested.worker} waited for {wake_up.released.name!r} and had it "
             f"{wake_up.length_ns / 1e6:.0f} ms after its release; {allowed_s * 1000:.0f} ms are allowed",
             tuple(
-                one for one in (wake_up.wait.asked, wake_up.wait.queued, wake_up.released, wake_up.wait.ended) if one
+                one
+                for one in (wake_up.wait.requested, wake_up.wait.in_line, wake_up.released, wake_up.wait.ended)
+                if one
             ),
         )
         for wake_up in wake_ups(events, bounds)

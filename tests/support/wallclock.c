@@ -1,9 +1,9 @@
 /* Another wall clock for one program, by LD_PRELOAD.
  *
- * The file that HOLDFAST_WALL_CLOCK names holds one number: how many nanoseconds the calendar of this program is
- * ahead. It is mapped, so a test may turn the clock while the program runs. Only the calendar is touched: clocks that
- * measure, and sleeps, stay as they are. The raw system calls are used because a program's allocator may ask for the
- * time before anything else is ready.
+ * The file that HOLDFAST_WALL_CLOCK names holds one number: by how many nanoseconds the wall clock of this program is
+ * ahead. It is mapped, so that a test may set the clock while the program runs. Only the wall clock changes: monotonic
+ * clocks and sleeps stay as they are. The raw system calls are used because the allocator of a program may read the
+ * time before the C library is ready.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-"""A wall clock that one program has for its own, and that a test may turn while the program runs.
+"""A wall clock for one program, which a test may set while the program runs.
 
-The rule: only the calendar moves. The clocks that measure, and sleeps, are the machine's; so what breaks broke because
-somebody decided by the calendar. It needs a C compiler, once; where there is none, `available()` is false.
+Only the wall clock changes. Monotonic clocks and sleeps stay those of the machine; so a failure means that some code
+decided by the wall clock. It needs a C compiler, once; without one, `available()` is false.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _NUMBER = struct.Struct("=q")
 
 @cache
 def compiler() -> str | None:
-    """The C compiler of this machine, if it has one."""
+    """Return the C compiler of this machine, if it has one."""
     return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
 def available() -> bool:
-    """Whether a program can be given a clock of its own here."""
+    """Return whether this machine can give a program its own clock."""
     return os.uname().sysname == "Linux" and compiler() is not None
 
 
 def missing() -> str:
-    """Why no program can be given a clock of its own here, and what would help; empty if one can."""
+    """Return why this machine cannot give a program its own clock, and what would help; empty if it can."""
     return (
         ""
         if available()
-        else "no clock can be set for a program here: that takes Linux, and cc, gcc or clang on the PATH"
+        else "no program can have its own clock here: that takes Linux, and cc, gcc or clang on the PATH"
     )
 
 
 class WallClock:
-    """One clock: start a program with `env`, and `set` how far it is ahead."""
+    """One clock: start a program with `env`, then `set` how far its wall clock is ahead."""
 
     def __init__(self, directory: str | os.PathLike[str], name: str) -> None:
         folder = Path(directory)
@@ -56,8 +56,8 @@ class WallClock:
         return {"LD_PRELOAD": str(self._library), VARIABLE: str(self._file)}
 
     def set(self, seconds: float) -> None:
-        """From now on the program's calendar is that much ahead; less than nothing is behind."""
-        # In place and in one write: the program has this very file mapped.
+        """Set the program's wall clock ahead by that much; a negative number sets it behind."""
+        # In place and in one write: the program maps this file.
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, _NUMBER.pack(round(seconds * 1e9)))
@@ -68,7 +68,7 @@ class WallClock:
 def _compile(library: Path) -> None:
     program = compiler()
     if program is None:
-        raise FileNotFoundError("no C compiler here: a program cannot be given a clock of its own")
+        raise FileNotFoundError("this machine has no C compiler, so that no program can have its own clock")
     draft = library.with_suffix(f".{os.getpid()}")
     make = [program, "-shared", "-fPIC", "-O2", "-o", str(draft), str(_SOURCE)]
     subprocess.run(make, check=True, capture_output=True)

@@ -40,8 +40,8 @@ class LeaseFile:
 
     def acquire(self, ttl):
         token = uuid.uuid4().hex[:8]
-        asked = self.recorder.record("requested", NAME, token=token)
-        until_ns = asked.at_ns + int(float(ttl) * 1e9)
+        requested = self.recorder.record("requested", NAME, token=token)
+        until_ns = requested.at_ns + int(float(ttl) * 1e9)
         with self.locked() as record:
             if record["until_ns"] > time.monotonic_ns():
                 self.recorder.record("refused", NAME, token=token)
@@ -56,7 +56,7 @@ class LeaseFile:
         else:
             fence = self.next_fence_apart()
         self.token, self.fence = token, fence
-        self.recorder.record("granted", NAME, fence=fence, token=token, since_ns=asked.at_ns, until_ns=until_ns)
+        self.recorder.record("granted", NAME, fence=fence, token=token, since_ns=requested.at_ns, until_ns=until_ns)
         return "granted"
 
     def release(self):

@@ -29,15 +29,15 @@ def alive(pid):
 def test_a_dead_server_is_replaced_and_a_healed_group_is_whole(group):
     """What a test breaks is mended for the next one, and nothing is left of it at the end."""
     with group(KIND) as servers:
-        pids = [server.pid for server in servers.everybody()]
-        owner = servers.owner_of("x")
+        pids = [server.pid for server in servers.all_servers()]
+        owner = servers.server_of("x")
         owner.kill()
         successor = servers.wait_replaced(owner)
         assert successor is not owner
-        assert servers.owner_of("x") is successor
+        assert servers.server_of("x") is successor
 
         servers.heal()
-        assert all(server.alive for server in servers.everybody())
+        assert all(server.alive for server in servers.all_servers())
         assert owner.command("ROLE")[0] == b"slave"
         pids += [owner.pid]
 
@@ -53,7 +53,7 @@ def test_a_group_ends_with_the_process_that_started_it(group):
         import time
         from tests.support.{module} import {name}
         group = {name}({KIND!r}).start()
-        print(*(server.pid for server in group.everybody()), flush=True)
+        print(*(server.pid for server in group.all_servers()), flush=True)
         time.sleep(60)
     """
     process = subprocess.Popen(
@@ -71,14 +71,14 @@ def test_a_group_ends_with_the_process_that_started_it(group):
 def test_a_slot_is_moved_with_its_keys():
     """As people's tools do it: first announced, then key by key, then told to everybody."""
     with Cluster(KIND, replicas=0) as cluster:
-        owner = cluster.owner_of("x")
+        owner = cluster.server_of("x")
         target = next(server for server in cluster.masters() if server is not owner)
         owner.command("SET", "{x}:1", "one")
         owner.command("SET", "{x}:2", "two")
 
         assert cluster.move_slot(slot_of("x"), target) == 2
 
-        assert cluster.owner_of("x") is target
+        assert cluster.server_of("x") is target
         assert target.command("GET", "{x}:2") == b"two"
         assert owner.command("CLUSTER", "KEYSLOT", "{x}:1") == slot_of("x")
         cluster.wait_settled()

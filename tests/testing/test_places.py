@@ -16,7 +16,7 @@ from holdfast.testing import Recorder, eventually, read_history, servers
 from tests.support import wallclock
 from tests.support.fault_windows import fault_windows
 from tests.support.faults import Faults
-from tests.support.places import SERVER, not_here, open_place
+from tests.support.places import SERVER, open_place, unavailable_engines
 from tests.support.wallclock import WallClock
 
 needs_server = pytest.mark.skipif("valkey" not in servers.available(), reason=servers.missing("valkey"))
@@ -157,12 +157,12 @@ def test_a_process_inside_the_gate_of_sqlite_holds_everybody_up(tmp_path, holdfa
         worker = holdfast_workers.start(f"{__file__}:enter_and_stay", url=place.url())
         holdfast_pauses.wait_reached("sqlite.before-commit", 30)
 
-        assert place.is_held_up_by(worker.pid)
-        assert not place.is_held_up_by(os.getpid())
+        assert place.is_blocked_by(worker.pid)
+        assert not place.is_blocked_by(os.getpid())
 
         holdfast_pauses.go("sqlite.before-commit")
         assert worker.wait(30) == 0
-        assert not place.is_held_up_by(worker.pid)
+        assert not place.is_blocked_by(worker.pid)
 
 
 @needs_server
@@ -172,7 +172,7 @@ def test_a_redis_server_on_the_path_will_do_where_there_is_no_wheel(tmp_path, mo
     monkeypatch.setattr(servers, "in_package", lambda *_: None)
     monkeypatch.setattr(servers, "_on_path", found.get)
 
-    assert not_here(["memory", "redis"]) == []
+    assert unavailable_engines(["memory", "redis"]) == []
     with open_place("redis", tmp_path / "place") as place, holdfast.connect(place.url("a")) as hf:
         assert place.server.kind == "redis"
         hf.lock("x").acquire(timeout=10).release()
@@ -182,7 +182,7 @@ def test_an_engine_that_needs_a_server_is_not_here_without_one(monkeypatch):
     """So that nobody is told of a test of Redis that never was."""
     monkeypatch.setattr(servers, "available", dict)
 
-    assert not_here(["memory", "sqlite", "redis"]) == ["redis"]
+    assert unavailable_engines(["memory", "sqlite", "redis"]) == ["redis"]
 
 
 def test_an_unknown_engine_has_no_place(tmp_path):

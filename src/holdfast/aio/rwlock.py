@@ -1,4 +1,4 @@
-"""Read-write locks: the ways to read and to write."""
+"""Read-write locks: acquire the lease of a reader or of the writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.aio.lease import Lease
 from holdfast.aio.lock import Lock
 from holdfast.commands import READ, WRITE
 from holdfast.core.lease.lock import UNSET, Unset
-from holdfast.core.pool import pool, rwlock
+from holdfast.core.pool.rwlock import RWLeaseBase, RWLockBase, RWLockModeBase
 
 if TYPE_CHECKING:
     from holdfast.clock import Seconds
@@ -17,47 +17,44 @@ if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class RWLease(rwlock.AccessBase, Lease):
-    """Like `blocking.RWLease`, awaited."""
+class RWLease(RWLeaseBase, Lease):
+    """The lease of a reader or of the writer."""
 
 
-class RWLockMode(rwlock.SideBase, Lock):
-    """Like `blocking.RWLockMode`, awaited."""
+class RWLockMode(RWLockModeBase, Lock):
+    """One mode of a read-write lock, reading or writing. Use it like a lock."""
 
     _lease = RWLease
 
     async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> RWLease:
-        """Like `blocking.RWLockMode.acquire`, awaited."""
-        self._refuse_other_side(asyncio.current_task())
+        """Acquire the lease of a reader or of the writer; raise `NotAcquired` when the timeout ends.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
+        """
+        self._refuse_other_mode(asyncio.current_task())
         return cast("RWLease", await super().acquire(timeout))
 
     async def __aenter__(self) -> Lease:
-        self._refuse_other_side(asyncio.current_task())
+        self._refuse_other_mode(asyncio.current_task())
         return await super().__aenter__()
 
 
-class RWLock:
-    """Like `blocking.RWLock`, awaited."""
+class RWLock(RWLockBase):
+    """A read-write lock: many readers or one writer. `async with rw.read():` or `async with rw.write() as lease:`."""
 
     def __init__(self, client: Client, name: str, **settings: Any) -> None:
-        self._reading = RWLockMode(client, name, side=READ, **settings)
-        self._writing = RWLockMode(client, name, side=WRITE, **settings)
-
-    @property
-    def name(self) -> str:
-        return self._reading.name
-
-    def __repr__(self) -> str:
-        return f"<rwlock {self.name!r} on {self._reading._client.url}>"
+        self._reading = RWLockMode(client, name, mode=READ, **settings)
+        self._writing = RWLockMode(client, name, mode=WRITE, **settings)
+        super().__init__(client, self._reading)
 
     def read(self) -> RWLockMode:
-        """Like `blocking.RWLock.read`."""
+        """Return the lock for readers: any number of them hold it at once, while no writer does."""
         return self._reading
 
     def write(self) -> RWLockMode:
-        """Like `blocking.RWLock.write`."""
+        """Return the lock for the writer: it holds it alone, under a fence that exceeds all before it."""
         return self._writing
 
     async def stats(self, limit: int = 1000) -> PoolStats:
-        """Like `blocking.RWLock.stats`, awaited."""
-        return await pool.stats(self._reading, limit)
+        """Return the holders and the waiters. `limit`: list at most so many of each."""
+        return await self._stats(limit)

@@ -1,4 +1,4 @@
-"""Semaphores: the way to one of a fixed number of seats."""
+"""Semaphores: acquire one of a fixed number of permits."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from typing import TYPE_CHECKING
 
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import Lock
-from holdfast.core.pool import pool, semaphore
+from holdfast.core.pool.semaphore import PermitBase, SemaphoreBase
 
 if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class Permit(semaphore.PermitBase, Lease):
-    """Like `blocking.Permit`, awaited."""
+class Permit(PermitBase, Lease):
+    """The lease of a permit: it has a number and a fence of its own."""
 
 
-class Semaphore(semaphore.SemaphoreBase, Lock):
-    """Like `blocking.Semaphore`, awaited."""
+class Semaphore(SemaphoreBase, Lock):
+    """A semaphore: a fixed number of permits. Use it like a lock."""
 
     _lease = Permit
 
     async def resize(self, permits: int) -> None:
-        """Like `blocking.Semaphore.resize`, awaited."""
-        await semaphore.resize(self, permits)
+        """Change the number of permits for all users.
+
+        `permits`: the new number. Permits above it disappear when they are released.
+        """
+        await self._resize(permits)
 
     async def stats(self, limit: int = 1000) -> PoolStats:
-        """Like `blocking.Semaphore.stats`, awaited."""
-        return await pool.stats(self, limit)
+        """Return the number of permits, their holders and the waiters. `limit`: list at most so many of each."""
+        return await self._stats(limit)

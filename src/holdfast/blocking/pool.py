@@ -1,4 +1,4 @@
-"""Pools: the way to one of many."""
+"""Pools: borrow one of many items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
 from holdfast.core.lease.lock import UNSET, Unset
-from holdfast.core.pool import pool
+from holdfast.core.pool.pool import ItemBase, PoolBase
 from holdfast.core.step import run
 from holdfast.errors import NotAcquired
 
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class Item(pool.ItemBase, Lease):
-    """The lease of an item: exclusively yours until it is given back, lost or expired. Use it in `with`."""
+class Item(ItemBase, Lease):
+    """The lease of a pool item: exclusively yours until it is returned, lost or expired. Use it in `with`."""
 
     def extend(self, ttl: Seconds) -> None:
-        """Have it last at least so long from now, and after each renewal; `LeaseLost` if it is no longer held."""
-        run(pool.extend(self, ttl))
+        """Make the lease last longer; raise `LeaseLost` if it is no longer held.
+
+        `ttl`: the lease lasts at least so many seconds from now, and as long after each renewal.
+        """
+        run(self._extend(ttl))
 
     def cool(self, seconds: Seconds | Unset = UNSET) -> None:
-        """Give it back, but keep it from everybody that long: how its use ended is uncertain.
+        """Return the item, but let it cool first, because the outcome of its use is uncertain.
 
-        `NotOwner` if it was given back before: somebody else may have it by now.
+        `seconds`: how long it stays unavailable; by default the pool's `cool`. Raise `NotOwner` if the item was already
+        returned: another borrower may have it by now.
         """
         self._cool_for(seconds)
         run(self.release_steps())
@@ -40,12 +44,12 @@ class Item(pool.ItemBase, Lease):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        self._cools_on(error)
+        self._cool_on_error(error)
         return super().__exit__(kind, error, trace)
 
 
-class Pool(pool.PoolBase):
-    """Items with a name, lent to one borrower each: the least recently acquired first."""
+class Pool(PoolBase):
+    """Named items, each lent to one borrower at a time, the least recently acquired first."""
 
     def borrow(
         self,
@@ -55,7 +59,12 @@ class Pool(pool.PoolBase):
         share: float = 1.0,
         info: dict[str, Any] | None = None,
     ) -> Item:
-        """Wait for an item; `NotAcquired` when patience ends. A tag may use its share of the items and no others."""
+        """Borrow an item; raise `NotAcquired` when the timeout ends.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the pool's own timeout. `tag`,
+        `share`: let the borrowers with this tag use only this part (0 to 1) of the items, always the same ones.
+        `info`: a note about this use, for people to read.
+        """
         wait_ns = self._timeout_of(timeout)
         item = Item(*self._item_fields(tag, share, info))
         try:
@@ -69,35 +78,48 @@ class Pool(pool.PoolBase):
     def try_borrow(
         self, *, tag: str | None = None, share: float = 1.0, info: dict[str, Any] | None = None
     ) -> Item | None:
-        """An item now, or `None`: one decision, no waiting."""
+        """Return an item, or `None` if none is available: one decision, no waiting.
+
+        `tag`, `share`, `info`: as in `borrow`.
+        """
         try:
             return self.borrow(0, tag=tag, share=share, info=info)
         except NotAcquired:
             return None
 
     def set_items(self, items: Iterable[str], *, leave: bool = False) -> tuple[str, ...]:
-        """Have these items and no others. One that is lent is not taken away: `ItemsLent`, and nothing is changed.
+        """Replace the items of the pool by `items`; return the names of the items that leave when they are returned.
 
-        With `leave` such items go when they come back; their names are the answer.
+        `leave`: with it, a lent item leaves when it is returned. Without it, a lent item that is missing in `items`
+        raises `ItemsLent`, and nothing changes.
         """
-        return run(pool.change(self, "set", items, leave=leave))
+        return run(self._change("set", items, leave=leave))
 
     def add(self, items: Iterable[str]) -> None:
-        """Have these items too; what is there stays as it is."""
-        run(pool.change(self, "add", items, leave=False, some=True))
+        """Add `items` to the pool. Items that it already has stay as they are."""
+        run(self._change("add", items, leave=False, some=True))
 
     def remove(self, items: Iterable[str], *, leave: bool = False) -> tuple[str, ...]:
-        """Have these items no more; as `set_items` where one is lent. `NotFound` where one is not there."""
-        return run(pool.change(self, "remove", items, leave=leave, some=True))
+        """Remove `items` from the pool; return the names of those that leave when they are returned.
+
+        `leave`: as in `set_items`. Raise `NotFound` if the pool lacks one of them.
+        """
+        return run(self._change("remove", items, leave=leave, some=True))
 
     def cool(self, item: str, seconds: Seconds) -> None:
-        """Keep an item that nobody has from everybody for so long from now; 0 ends its cooldown."""
-        run(pool.cool(self, item, seconds))
+        """Make an item that is not lent unavailable for a while.
+
+        `item`: its name; `seconds`: how long from now, 0 ends its cooldown. Raise `ItemsLent` if it is lent.
+        """
+        run(self._cool(item, seconds))
 
     def break_item(self, item: str, reason: str) -> None:
-        """End the lease of an item by force; its borrower is told why, and the item rests as after a death."""
-        run(pool.break_item(self, item, reason))
+        """End the lease of an item by force; the item cools as after an expiry.
+
+        `item`: its name; `reason`: text for the borrower, whose lease is lost.
+        """
+        run(self._break_item(item, reason))
 
     def stats(self, limit: int = 1000) -> PoolStats:
-        """How the pool stands, with no more than so many items: those that are lent or cooling first."""
-        return run(pool.stats(self, limit))
+        """Return the figures of the pool. `limit`: list at most so many items, those that are lent or cooling first."""
+        return run(self._stats(limit))

@@ -1,4 +1,4 @@
-"""Read-write locks: the ways to read and to write."""
+"""Read-write locks: acquire the lease of a reader or of the writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
 from holdfast.commands import READ, WRITE
 from holdfast.core.lease.lock import UNSET, Unset
-from holdfast.core.pool import pool, rwlock
+from holdfast.core.pool.rwlock import RWLeaseBase, RWLockBase, RWLockModeBase
 from holdfast.core.step import run
 
 if TYPE_CHECKING:
@@ -18,47 +18,44 @@ if TYPE_CHECKING:
     from holdfast.core.pool.pool import PoolStats
 
 
-class RWLease(rwlock.AccessBase, Lease):
+class RWLease(RWLeaseBase, Lease):
     """The lease of a reader or of the writer."""
 
 
-class RWLockMode(rwlock.SideBase, Lock):
-    """One side of a read-write lock. Use it like a lock."""
+class RWLockMode(RWLockModeBase, Lock):
+    """One mode of a read-write lock, reading or writing. Use it like a lock."""
 
     _lease = RWLease
 
     def acquire(self, timeout: Seconds | Unset | None = UNSET) -> RWLease:
-        """Wait for access; `NotAcquired` when patience ends."""
-        self._refuse_other_side(threading.get_ident())
+        """Acquire the lease of a reader or of the writer; raise `NotAcquired` when the timeout ends.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
+        """
+        self._refuse_other_mode(threading.get_ident())
         return cast("RWLease", super().acquire(timeout))
 
     def __enter__(self) -> Lease:
-        self._refuse_other_side(threading.get_ident())
+        self._refuse_other_mode(threading.get_ident())
         return super().__enter__()
 
 
-class RWLock:
-    """Many readers or one writer. `with rw.read():` or `with rw.write() as lease:`."""
+class RWLock(RWLockBase):
+    """A read-write lock: many readers or one writer. `with rw.read():` or `with rw.write() as lease:`."""
 
     def __init__(self, client: Client, name: str, **settings: Any) -> None:
-        self._reading = RWLockMode(client, name, side=READ, **settings)
-        self._writing = RWLockMode(client, name, side=WRITE, **settings)
-
-    @property
-    def name(self) -> str:
-        return self._reading.name
-
-    def __repr__(self) -> str:
-        return f"<rwlock {self.name!r} on {self._reading._client.url}>"
+        self._reading = RWLockMode(client, name, mode=READ, **settings)
+        self._writing = RWLockMode(client, name, mode=WRITE, **settings)
+        super().__init__(client, self._reading)
 
     def read(self) -> RWLockMode:
-        """The side of readers: any number of them at once, while nobody writes."""
+        """Return the lock for readers: any number of them hold it at once, while no writer does."""
         return self._reading
 
     def write(self) -> RWLockMode:
-        """The side of the writer: alone, under a fence that exceeds all before it."""
+        """Return the lock for the writer: it holds it alone, under a fence that exceeds all before it."""
         return self._writing
 
     def stats(self, limit: int = 1000) -> PoolStats:
-        """Who is inside, and who waits."""
-        return run(pool.stats(self._reading, limit))
+        """Return the holders and the waiters. `limit`: list at most so many of each."""
+        return run(self._stats(limit))

@@ -19,7 +19,6 @@ from holdfast.cli.lazy import CommandGroup
 from holdfast.cli.options import Json, Limit, Prefix, Url, Yes
 from holdfast.cli.output import plain, print_line
 from holdfast.commands import POOL
-from holdfast.core.pool import pool as core_pool
 from holdfast.core.step import run
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, NotFound, NotPermitted
@@ -202,12 +201,12 @@ def break_item(
     _check_secret(secret)
     with connect(url, Capability.POOLS) as hf:
         pool = hf.pool(name)
-        found = run(core_pool.lent(pool, item))
+        found = run(pool._lent(item))
         facts = [("pool", name), *zip(_COLUMNS, _row(found), strict=True), ("reason", reason)]
         if not yes and not prompts.confirm_force(facts, "borrower", "Break it?"):
             return errors.report_cancelled(as_json=as_json, name=name, item=item)
         # The fence: only the lease that the prompt showed. A borrower that came since then keeps the item.
-        run(core_pool.break_item(pool, item, reason, found.fence))
+        run(pool._break_item(item, reason, found.fence))
         after = next((each for each in pool.stats().items if each.name == item), None)
     if as_json:
         now = _item_json(after) if after else None

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from holdfast.commands.queue import StoredMessage
 
 # The kind of a queue where an engine lists names, as pools and semaphores have theirs.
-QUEUES = "mq"
+QUEUES = "queue"
 
 
 class GetStats(NamedTuple):

@@ -90,7 +90,7 @@ class Client:
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.restart_guard)
         self.ledgers = Ledgers()
         # The objects of each read-write lock: all of them know who is inside through one of them.
-        self.sides: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
+        self.rwlock_modes: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
         self.is_open = True  # beside the state, because the hot path reads it
         self._wakers: list[Waker] = []

@@ -5,8 +5,8 @@ answer. A client reaches its engine through transports: a blocking transport blo
 suspends, an asyncio transport suspends.
 
 `Transport` is the sum of four small protocols, split by use: commands, waiting, monitoring and the caller's thread or
-event loop. `Engine` is the sum of its lifecycle and its administration. The classes in `local`, `remote` and `transport`
-implement most of both.
+event loop. `Engine` is the sum of its lifecycle and its administration. The classes in `local`, `remote` and
+`transport` implement most of both.
 """
 
 from __future__ import annotations
@@ -265,4 +265,4 @@ class EngineDriver(NamedTuple):
     scope: Scope
     capabilities: frozenset[Capability] = frozenset()
     missing: Callable[[Settings], Unavailable | None] = _nothing_missing
-    hints: Mapping[str, str] = {}  # noqa: RUF012 - never changed
+    hints: Mapping[str, str] = {}

@@ -1,12 +1,13 @@
 """From the scheme of a URL to the engine that opens it.
 
-Built-in schemes are a table. Other packages register a scheme through the entry-point group `holdfast.engines`: the name
-of the entry is the scheme, its object an `EngineDriver`. A scheme with two claims is refused, because the order of the
-path would decide which engine wins.
+Built-in schemes are a table. Other packages register a scheme through the entry-point group `holdfast.engines`: the
+name of the entry is the scheme, its object an `EngineDriver`. A scheme with two claims is refused, because the order of
+the path would decide which engine wins.
 
-`import holdfast` reads no metadata of packages. Opening a scheme that is not built in reads all of it. Opening a built-in
-scheme only looks for the group's name in the `entry_points.txt` files beside the packages on the path, once per process:
-about 10 µs for each installed package. So a claim to a built-in scheme is refused too, except one inside a zip archive.
+`import holdfast` reads no metadata of packages. Opening a scheme that is not built in reads all of it. Opening a
+built-in scheme only looks for the group's name in the `entry_points.txt` files beside the packages on the path, once
+per process: about 10 µs for each installed package. So a claim to a built-in scheme is refused too, except one inside a
+zip archive.
 """
 
 from __future__ import annotations

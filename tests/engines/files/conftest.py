@@ -1,4 +1,4 @@
-"""A shared directory, clients of this process, and children that obey."""
+"""A shared directory, clients of this process, and child processes that run orders."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ CHILDREN = Path(__file__).with_name("file_children.py")
 
 
 class Child:
-    """A process that does what it is told, and answers."""
+    """A child process that runs orders and answers."""
 
     def __init__(self, worker):
         self.worker = worker
 
-    def say(self, do, **order):
-        self.worker.send_line(json.dumps({"do": do, **order}))
+    def order(self, do, **details):
+        self.worker.send_line(json.dumps({"do": do, **details}))
 
     def answer(self, timeout=20):
         return json.loads(self.worker.read_line(timeout))
 
-    def ask(self, do, **order):
-        self.say(do, **order)
+    def ask(self, do, **details):
+        self.order(do, **details)
         return self.answer()
 
 
 @pytest.fixture
 def shared(tmp_path):
-    """The directory that everybody shares."""
+    """The directory that all clients share."""
     folder = tmp_path / "shared"
     folder.mkdir()
     return folder
@@ -44,8 +44,8 @@ def url(shared):
 
 
 @pytest.fixture
-def sheets(shared):
-    """The numbers of the sheets that there are of a name."""
+def versions(shared):
+    """Return the numbers of the versions of a name."""
     return lambda name="x": sorted(path.name for path in (shared / ".holdfast" / "leases" / name).glob("[0-9]*"))
 
 
@@ -65,7 +65,7 @@ def connect(url):
 
 @pytest.fixture
 def start(holdfast_workers):
-    """A child that runs a function of `file_children.py`."""
+    """Start a child that runs a function of `file_children.py`."""
     return lambda function, env=None, **arguments: holdfast_workers.start(
         f"{CHILDREN}:{function}", env=env, **arguments
     )
@@ -73,7 +73,7 @@ def start(holdfast_workers):
 
 @pytest.fixture
 def child(start, url):
-    """A child that obeys orders in the same directory."""
+    """Start a child that runs orders in the same directory."""
     return lambda env=None, place=None, **options: Child(
         start("serve", env=env, url=place or url, **options).wait_ready()
     )

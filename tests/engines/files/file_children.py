@@ -1,4 +1,4 @@
-"""What the child processes of these tests do: they obey, one line at a time."""
+"""The child processes of these tests: they run orders, one line at a time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ import tempfile
 import time
 
 import holdfast
-import holdfast.blocking  # so that no child that is forked for a death has to
+import holdfast.blocking  # so that no forked child that will be killed has to
 from holdfast.clock import SystemClock
-from holdfast.engines.files import admin as survey
-from holdfast.engines.files import engine as store
-from holdfast.engines.files import log as register
-from holdfast.engines.files import root as ground
-from holdfast.engines.files import sessions
-from holdfast.engines.files import transport as forms
+from holdfast.engines.files import admin, engine, log, root, sessions
 from holdfast.errors import HoldfastError
 from holdfast.testing import read_line, ready, send_line
 from tests.support.kill_points import in_child, killed_at_every_line
@@ -28,14 +23,14 @@ CLONE_NEWNS = 0x00020000
 
 
 class Orders:
-    """Everything that a test can tell a child to do; each answers with something that JSON can carry."""
+    """The orders that a test can give to a child; each returns a value for JSON."""
 
     def __init__(self, url, **options):
         self.client = holdfast.connect(url, **options)
         self.leases = {}
 
     def warm(self):
-        """Have a session, so that the next question is the first to meet a pause point."""
+        """Begin a session, so that the next command is the first to reach a pause point."""
         self.client.show("nothing")
         return {}
 
@@ -48,13 +43,13 @@ class Orders:
         return {}
 
     def churn(self, times, name="x"):
-        """Take the lease and give it back, so many times."""
+        """Acquire and release the lease, so many times."""
         for _ in range(times):
             self.client.lock(name).acquire(timeout=10).release()
         return {}
 
     def spawn(self, seconds):
-        """Have a program run under the leases of this process."""
+        """Start a program with the liveness descriptor of this process."""
         program = subprocess.Popen(
             (sys.executable, "-c", f"import time; time.sleep({seconds})"),
             pass_fds=(self.client._client.engine.liveness_fd(),),
@@ -80,7 +75,7 @@ class Orders:
 
 
 def serve(url, ahead_s=0, **options):
-    """Obey orders until the test is gone; `ahead_s` is by how much this process's calendar is wrong."""
+    """Run orders until the test is gone; `ahead_s` is by how much this process's calendar is wrong."""
     if ahead_s:
         right = SystemClock.wall_us
         SystemClock.wall_us = lambda clock: right(clock) + ahead_s * 1_000_000
@@ -99,7 +94,7 @@ def serve(url, ahead_s=0, **options):
 
 
 def serve_as(url, uid, gid, umask=0o022):
-    """The same, as another user."""
+    """Run orders as another user."""
     with tempfile.TemporaryDirectory() as folder:  # whatever has to be imported may not be readable afterwards
         client = holdfast.connect(f"file://{folder}")
         with client.lock("x", timeout=0), contextlib.suppress(HoldfastError):
@@ -114,7 +109,7 @@ def serve_as(url, uid, gid, umask=0o022):
 
 
 def serve_on_small_disk(directory, kib):
-    """The same, in a directory on a disk of its own that is soon full; the disk is gone with this process."""
+    """Run orders in a directory on a small disk of its own, which is gone with this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     mount = ("mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", directory)
     private = ("mount", "--make-rprivate", "/")
@@ -127,7 +122,7 @@ def serve_on_small_disk(directory, kib):
 
 
 def serve_on_second_mount(shared, other):
-    """The same, where the directory has been mounted a second time under another path."""
+    """Run orders where the directory is mounted a second time under another path."""
     libc = ctypes.CDLL(None, use_errno=True)
     private = ("mount", "--make-rprivate", "/")
     bind = ("mount", "--bind", shared, other)
@@ -140,12 +135,12 @@ def serve_on_second_mount(shared, other):
 
 
 def lock_killed_at_every_line(url, step):
-    """Take a lease and give it back, killed one line later each time; tell what whoever comes next finds.
+    """Acquire and release a lease, killed one line later each time; report what the next client finds.
 
-    What each of the dead left is cleared away before the next one: a draft more to be listed is a few lines more to
-    be run, and the place of the next death would go no further.
+    What each killed process left is removed before the next one: one more draft to list is a few more lines to run,
+    and the next kill would get no further.
     """
-    modules = (ground, register, sessions, store, forms)
+    modules = (root, log, sessions, engine)
     for line in killed_at_every_line(lambda: _taken(url, ttl=300), *modules, step=step):
         in_child(lambda line=line: send_line(json.dumps({"line": line, **_taken(url, ttl=300)})))
         in_child(lambda: _sweep(url, times=3))
@@ -161,24 +156,24 @@ def _taken(url, ttl):
 
 
 def _sweep(url, times):
-    """As if an hour had gone by since whatever was left."""
-    survey._HOUR_US = -1
+    """Clean up as if an hour had passed since the files were left."""
+    admin._HOUR_US = -1
     with holdfast.connect(url, fence_memory=1) as client:
-        engine = client._client.engine.store
+        store = client._client.engine.store
         client.lock("x").acquire(timeout=0).release()
         for _ in range(times):
-            survey.sweep(engine.ground, engine._dates, engine._session.wall_us())
+            admin.sweep(store.root, store._clocks, store._session.wall_us())
 
 
 def _swept(url):
-    """What is left after an hour in which somebody used the directory now and then."""
+    """Report what is left after an hour in which clients used the directory now and then."""
     _sweep(url, times=0)
     time.sleep(1.05)
     with holdfast.connect(url, fence_memory=1) as client:
         client.show("x")
-        engine = client._client.engine.store
+        store = client._client.engine.store
         for _ in range(200):
-            survey.sweep(engine.ground, engine._dates, engine._session.wall_us())
-        home = engine.ground.home
-        left = [str(path.relative_to(home)) for path in home.rglob("*") if engine._session.client not in path.name]
+            admin.sweep(store.root, store._clocks, store._session.wall_us())
+        home = store.root.home
+        left = [str(path.relative_to(home)) for path in home.rglob("*") if store._session.client not in path.name]
         send_line(json.dumps({"left": sorted(left)}))

@@ -1,7 +1,8 @@
-"""The scripts of queues beside their rules, under a clock that a test moves: see script_twin.py.
+"""Run the scripts of queues and their rules side by side, under a clock that a test moves: see script_twin.py.
 
-After each step a stranger looks at the queue on both sides: figures, consumers, what is where, who has which keys, dead
-letters, and now and then the audit. Entries have other names on each side; the twin knows which are the same.
+After each step another client inspects the queue on both sides: statistics, consumers, the messages of each place, the
+keys of each consumer, dead letters, and every few steps the consistency check. Entries have different names on each
+side; the twin knows which are the same.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from holdfast.commands.queue import (
     Redrive,
     TakeOver,
 )
-from holdfast.commands.queue_admin import PAGE, CheckConsistency, GetStats, ListConsumers, Peek
+from holdfast.commands.queue_admin import PAGE, QUEUES, CheckConsistency, GetStats, ListConsumers, Peek
 from holdfast.core.queue.queue import check_consistency
 from holdfast.core.step import run
 from holdfast.engines.redis.connect import connector_of
@@ -49,9 +50,9 @@ MEMORY_MS = 60_000
 CLIENTS = ("a", "b", "c")
 STRANGER = "stranger"
 MANY = 9
-AUDIT_EVERY = 8
-# What a stranger looks at after each step.
-LOOKS = (
+CHECK_EVERY = 8
+# The commands that inspect the queue after each step.
+INSPECTIONS = (
     GetStats(NAME),
     ListConsumers(NAME, 200),
     ListDeadLetters(NAME, "", 200),
@@ -65,9 +66,9 @@ LOOKS = (
     Peek(NAME, "behind", 2),
     *(ListKeys(NAME, token, limit) for token, limit in (("a1", 200), ("b1", 2), ("b2", 200), ("none", 9), ("a2", 0))),
 )
-BASE = f"{record_key(PREFIX, NAME)}:mq"
+BASE = f"{record_key(PREFIX, NAME)}:{QUEUES}"
 
-# Ends of keys are by the clock of the test alone: a window may be shorter than the test takes.
+# Only the clock of the test expires keys: a window may be shorter than the test takes.
 APART = BETWEEN.replace("  if name == 'RPUSH' then server.call('RPUSH', 'test:wakes', 'pop', key) end\n", "").replace(
     "  return send(name, key, ...)",
     """
@@ -91,59 +92,59 @@ end
 return redis.call('EXISTS', KEYS[1])
 """
 LOOK = """
-local endless, lives = {}, {}
+local endless, alive = {}, {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   if not string.find(key, '^test:') and redis.call('HEXISTS', 'test:ends', key) == 0 then
     endless[#endless + 1] = key
   end
 end
-for _, key in ipairs(redis.call('KEYS', '*:mq:live:*')) do
-  lives[#lives + 1] = string.match(key, ':live:(.*)$')
-  lives[#lives + 1] = redis.call('HGET', 'test:ends', key)
+for _, key in ipairs(redis.call('KEYS', '*:queue:alive:*')) do
+  alive[#alive + 1] = string.match(key, ':alive:(.*)$')
+  alive[#alive + 1] = redis.call('HGET', 'test:ends', key)
 end
-local heard = redis.call('LRANGE', 'test:wakes', 0, -1)
+local wakeups = redis.call('LRANGE', 'test:wakes', 0, -1)
 redis.call('DEL', 'test:wakes')
-return { endless, heard, lives }
+return { endless, wakeups, alive }
 """
 
 
 @dataclass(frozen=True)
-class Said:
-    """One step of a program: how long after the last one, who speaks, what kind of command, and what it says.
+class Step:
+    """One step of a program: the time since the last one, the kind of command, its token and its arguments.
 
-    Ids and entries cannot be known before the program runs: numbers stand for them.
+    Ids and entries are unknown before the program runs: numbers stand for them.
     """
 
     after_us: int
     kind: type
     token: str
-    words: Any = ()
+    arguments: Any = ()
 
 
-# How the words of a step become a command.
-MADE = {
-    Publish: lambda twin, _, words: Publish(NAME, words[0], twin.drafts(words[0], words[2]), words[1]),
-    Join: lambda _, token, words: Join(NAME, token, f"owner of {token}", f"läbel {token}", *words),
+# How the arguments of a step become a command.
+COMMANDS = {
+    Publish: lambda twin, _, arguments: Publish(NAME, arguments[0], twin.new_messages(arguments[0], arguments[2]), arguments[1]),
+    Join: lambda _, token, arguments: Join(NAME, token, f"holder {token}", f"läbel {token}", *arguments),
     ConsumerHeartbeat: lambda _, token, ttl_ms: ConsumerHeartbeat(NAME, token, ttl_ms),
     Leave: lambda _, token, __: Leave(NAME, token),
-    Receive: lambda twin, token, words: Receive(
-        NAME, token, *words[:3], twin.had(token, words[3]), *words[4:6], *map(partial(twin.seen, token), words[6:])
+    Receive: lambda twin, token, arguments: Receive(
+        NAME, token, *arguments[:3], twin.had(token, arguments[3]), *arguments[4:6], *map(partial(twin.seen, token), arguments[6:])
     ),
-    RecordOutcomes: lambda twin, token, words: RecordOutcomes(NAME, token, twin.outcomes(token, words[0]), words[1]),
-    ReclaimExpired: lambda _, __, words: ReclaimExpired(NAME, *words),
-    TakeOver: lambda _, token, words: TakeOver(NAME, token, *words),
-    GetDeadLetter: lambda twin, _, words: GetDeadLetter(NAME, *twin.ids(words[0])),
-    Redrive: lambda twin, _, words: Redrive(NAME, twin.ids(words[0]), *words[1:]),
-    Purge: lambda twin, _, words: Purge(NAME, twin.ids(words[0]), *words[1:]),
+    RecordOutcomes: lambda twin, token, arguments: RecordOutcomes(NAME, token, twin.outcomes(token, arguments[0]), arguments[1]),
+    ReclaimExpired: lambda _, __, arguments: ReclaimExpired(NAME, *arguments),
+    TakeOver: lambda _, token, arguments: TakeOver(NAME, token, *arguments),
+    GetDeadLetter: lambda twin, _, arguments: GetDeadLetter(NAME, *twin.ids(arguments[0])),
+    Redrive: lambda twin, _, arguments: Redrive(NAME, twin.ids(arguments[0]), *arguments[1:]),
+    Purge: lambda twin, _, arguments: Purge(NAME, twin.ids(arguments[0]), *arguments[1:]),
 }
 
 
 class RedisQueueState(MemoryQueueState):
-    """As the server has it: the time at which a message was taken is its fence, and lives are keys that end."""
+    """A state like the server's: the time of a delivery is its fence, and a session that announces its expiry has a key."""
 
     def __init__(self):
         super().__init__()
-        self.heard, self.lives = set(), {}
+        self.announcing, self.alive = set(), {}
 
     def deliver_ready(self, lane, count, token, fence, now_us):
         taken = (
@@ -154,19 +155,19 @@ class RedisQueueState(MemoryQueueState):
     def deliver(self, lane, message, token, fence, now_us):
         return super().deliver(lane, message, token, fence, fence)
 
-    def put_consumer(self, member):
-        super().put_consumer(member)
-        self.lives.pop(member.token, None)
-        if member.token in self.heard and not member.blame:
-            self.lives[member.token] = member.expires_us
+    def put_consumer(self, consumer):
+        super().put_consumer(consumer)
+        self.alive.pop(consumer.token, None)
+        if consumer.token in self.announcing and not consumer.blame:
+            self.alive[consumer.token] = consumer.expires_us
 
     def remove_consumer(self, token):
         super().remove_consumer(token)
-        self.lives.pop(token, None)
+        self.alive.pop(token, None)
 
 
 class QueueTwin:
-    """Both sides of one queue."""
+    """The scripts and the rules of one queue."""
 
     def __init__(self, url, mutation=None):
         self._link = RedisConnection(connector_of(config.settings(url)))
@@ -186,15 +187,15 @@ class QueueTwin:
         self._link.close()
 
     def run(self, program):
-        """A whole program, from an empty server; `Difference` at the first step in which the two differ."""
+        """Run a program on an empty server; raise `Difference` at the first step in which the two differ."""
         self._ask(packed("FLUSHALL"))
         self.now_us, self.state, self.sent = START_US, RedisQueueState(), 0
         self._theirs, self._had, self._ids, self._calls = {}, {}, [], {}
         for number, step in enumerate(program, 1):
             self._advance(step.after_us)
             self._both(step.token[0], self._command(step))
-            if number % AUDIT_EVERY == 0 or number == len(program):  # it takes many steps
-                self._audited(f"after {step}")
+            if number % CHECK_EVERY == 0 or number == len(program):  # it takes many commands
+                self._check(f"after {step}")
 
     def _ask(self, *commands):
         replies = self._link.exchange(b"".join(commands), len(commands), 5.0)
@@ -205,37 +206,37 @@ class QueueTwin:
 
     def _advance(self, after_us):
         self.now_us += after_us
-        self.state.lives = {token: end for token, end in self.state.lives.items() if end > self.now_us}
-        self.state.earlier_result("", self.now_us)  # what has ended is gone for good, even if the clock is set back now
+        self.state.alive = {token: end for token, end in self.state.alive.items() if end > self.now_us}
+        self.state.earlier_result("", self.now_us)  # an expired result is gone for good, even if the clock is set back now
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
-            # Nobody remembers the queue any more; what was sent is remembered by keys of their own.
+            # The server has forgotten the queue; deduplication keys and results have keys of their own.
             before, self.state = self.state, RedisQueueState()
             if before.totals()[:5] != (0, 0, 0, 0, 0):
                 raise Difference(f"the queue was forgotten with {before.totals()}")
             self.state._dedup, self.state._results = before._dedup, before._results
 
-    # What is said.
+    # Commands.
 
     def _command(self, step):
-        command = MADE[step.kind](self, step.token, step.words)
+        command = COMMANDS[step.kind](self, step.token, step.arguments)
         if isinstance(command, Join) and self.state.get_consumer(command.token) is None:
-            (self.state.heard.add if command.announce_expiry else self.state.heard.discard)(command.token)
+            (self.state.announcing.add if command.announce_expiry else self.state.announcing.discard)(command.token)
         return command
 
-    def drafts(self, call, drafts):
-        """New ones, unless this is a copy of a call that is still known: then it says the same."""
+    def new_messages(self, call, messages):
+        """Return new messages; for a copy of a call whose result is remembered, the same messages again."""
         if self.state.earlier_result(call, self.now_us) is None:
-            self._calls[call] = tuple(self._draft(*draft) for draft in drafts)
+            self._calls[call] = tuple(self._new_message(*each) for each in messages)
         return self._calls[call]
 
     def had(self, token, count):
-        """The first so many that it ever had; of many, also one that nobody had."""
+        """Return the first `count` entries that it ever held; for `MANY`, all of them and an unknown one."""
         had = tuple(self._had.get(token, ()))
         return None if count is None else had[:count] if count < MANY else (*had, "none")
 
     def seen(self, token, count):
-        """The largest fence that it has seen, if it has not seen the newest so many of what it has."""
+        """Return the largest fence that it has seen, if it has not seen the newest `count` messages that it holds."""
         fences = [each.fence for each in self.state.newest_held(token, 1000)]
         return -1 if count is None else ([*fences[count:], 0])[0]
 
@@ -245,7 +246,7 @@ class QueueTwin:
     def ids(self, places):
         return tuple(self._ids[-at] if at <= len(self._ids) else "none" for at in places)
 
-    def _draft(self, delay_ms, dedup, lane, key=""):
+    def _new_message(self, delay_ms, dedup, lane, key=""):
         self.sent += 1
         body = bytes((self.sent % 256, 255, 10, 13, 0)) * (self.sent % 3)
         self._ids.append(f"ïd{self.sent}")
@@ -260,7 +261,7 @@ class QueueTwin:
 
     def _both(self, client, command):
         expected, wakeups = self._by_rule(client, command)
-        reply, (endless, heard, lives) = self._ask(self._sent(client, command), packed("EVALSHA", self._look, "0"))
+        reply, (endless, published, alive) = self._ask(self._sent(client, command), packed("EVALSHA", self._look, "0"))
         answer = answered(type(command), reply)
         if isinstance(expected, Received) and isinstance(answer, Received):
             self._meet(command.token, expected, answer)
@@ -268,20 +269,22 @@ class QueueTwin:
         over = not (self.state.size or totals.dead or totals.consumers)
         facts = {
             "answer": (self._translated(expected), answer),
-            "wake-ups": ([(f"{PREFIX}:wake:{call.client}", call.token) for call in wakeups], _paired(heard)),
-            "keys without an end": ([], endless if over else []),
-            "lives": (self.state.lives, {token: int(end) for token, end in _paired(lives)}),
+            "wake-ups": ([(f"{PREFIX}:wake:{call.client}", call.token) for call in wakeups], _paired(published)),
+            "keys that never expire": ([], endless if over else []),
+            "sessions with a key": (self.state.alive, {token: int(end) for token, end in _paired(alive)}),
         }
         for fact, (rule, script) in facts.items():
             if rule != script:
                 raise Difference(f"{fact} after {command} by {client}:\n  rule   {rule}\n  script {script}")
-        for look, seen in zip(LOOKS, self._ask(*(self._sent(STRANGER, look) for look in LOOKS)), strict=True):
-            rule, script = self._by_rule(STRANGER, look)[0], answered(type(look), seen)
+        for inspection, seen in zip(
+            INSPECTIONS, self._ask(*(self._sent(STRANGER, each) for each in INSPECTIONS)), strict=True
+        ):
+            rule, script = self._by_rule(STRANGER, inspection)[0], answered(type(inspection), seen)
             if rule != script:
-                raise Difference(f"{look} after {command} by {client}:\n  rule   {rule}\n  script {script}")
+                raise Difference(f"{inspection} after {command} by {client}:\n  rule   {rule}\n  script {script}")
 
-    def _audited(self, when):
-        """Nothing moves meanwhile: whoever looks page by page sees what whoever sees all at once does."""
+    def _check(self, when):
+        """Compare the check in pages with the check of all messages at once: nothing moves in the meantime."""
 
         async def ask(page):
             return answered(CheckConsistency, self._ask(self._sent(STRANGER, page)))
@@ -289,7 +292,7 @@ class QueueTwin:
         rule = self._by_rule(STRANGER, CheckConsistency(NAME))[0]
         script = run(check_consistency(ask, NAME, most=2 if self.sent % 2 else PAGE))
         if rule != script:
-            raise Difference(f"audit {when}:\n  rule   {rule}\n  script {script}")
+            raise Difference(f"check {when}:\n  rule   {rule}\n  script {script}")
 
     def _by_rule(self, client, command):
         return RULES[type(command)].apply(self.state, command, Moment(self.now_us, self.now_us, client))
@@ -299,27 +302,27 @@ class QueueTwin:
         return self._packers[client].pack(self._translated(command)).replace(ours, theirs)
 
     def _meet(self, token, expected, answer):
-        """Which entries are the same."""
+        """Remember which entries are the same."""
         for one, other in zip(expected.deliveries, answer.deliveries, strict=False):
             if self._theirs.setdefault(one.entry, other.entry) != other.entry:
                 raise Difference(f"{one} was {self._theirs[one.entry]} and is {other}")
             if one.entry not in self._had.setdefault(token, []):
                 self._had[token].append(one.entry)
 
-    def _translated(self, said):
-        """The same with the entries of the script."""
+    def _translated(self, value):
+        """Return the command or answer with the entries of the script."""
         theirs = self._theirs
-        if isinstance(said, Receive) and said.known_entries is not None:
-            return said._replace(known_entries=tuple(theirs.get(entry, entry) for entry in said.known_entries))
-        if isinstance(said, RecordOutcomes):
-            outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in said.outcomes)
-            return said._replace(outcomes=tuple(outcomes))
-        if isinstance(said, OutcomesRecorded):
-            return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in said.lost))
-        if isinstance(said, Received):
-            met = (each._replace(entry=theirs.get(each.entry)) for each in said.deliveries)
-            return said._replace(deliveries=tuple(met), lost=tuple(theirs.get(entry, entry) for entry in said.lost))
-        return said
+        if isinstance(value, Receive) and value.known_entries is not None:
+            return value._replace(known_entries=tuple(theirs.get(entry, entry) for entry in value.known_entries))
+        if isinstance(value, RecordOutcomes):
+            outcomes = (each._replace(entry=theirs.get(each.entry, each.entry)) for each in value.outcomes)
+            return value._replace(outcomes=tuple(outcomes))
+        if isinstance(value, OutcomesRecorded):
+            return OutcomesRecorded(tuple(theirs.get(entry, entry) for entry in value.lost))
+        if isinstance(value, Received):
+            met = (each._replace(entry=theirs.get(each.entry)) for each in value.deliveries)
+            return value._replace(deliveries=tuple(met), lost=tuple(theirs.get(entry, entry) for entry in value.lost))
+        return value
 
 
 def _paired(flat):

@@ -19,6 +19,7 @@ from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment, Record, forget_at_us
 from holdfast.rules.lease import advance
 from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
+from holdfast.rules.table import RULES
 from holdfast.rules.trust import HEARTBEAT_MS
 
 NAME = "one name"

@@ -144,7 +144,7 @@ def play(network, sort, kind, fault, leases, waiters):
         worker = workers.start(f"{__file__}:crowd", home=clients, url=group.url, leases=leases, waiters=waiters)
         worker.wait_ready(60)
         group.wait_replicated()
-        primary = group.owner_of("storm/0")
+        primary = group.server_of("storm/0")
         began = time.monotonic()
         with struck(fault, primary, network, homes):
             group.wait_replaced(primary)

@@ -311,7 +311,7 @@ def live_on(place, clients):
     waiting = place.start(lambda: other.lock("x", ttl=20).acquire(timeout=30))
     place.until_queued(client, "x", 1)
     place.server.wait_replicated()
-    before = place.server.owner_of("x")
+    before = place.server.server_of("x")
     before.kill()
     place.server.wait_replaced(before)
     held.release()

@@ -396,6 +396,6 @@ def test_a_layout_that_could_not_be_read_is_looked_for_again(new_server, place_o
 
 def test_servers_that_a_later_version_keeps_are_refused(grouped):
     """The same on groups of servers; in a cluster one of them knows."""
-    trouble = refused_layout(grouped, grouped.server.owner_of("hf1:layout"))
+    trouble = refused_layout(grouped, grouped.server.server_of("hf1:layout"))
 
     assert trouble.reason == "other layout"

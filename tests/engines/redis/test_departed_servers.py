@@ -110,7 +110,7 @@ def test_servers_that_do_not_tell_their_address_are_found_where_one_was_asked(pl
         client = place.connect(through(cluster.servers[0]))
         name = "moved"
         client.lock(name).acquire(timeout=5).release()
-        owner = cluster.owner_of(name)
+        owner = cluster.server_of(name)
         cluster.move_slot(slot_of(name), next(server for server in cluster.masters() if server is not owner))
 
         client.lock(name).acquire(timeout=5).release()
@@ -163,7 +163,7 @@ def test_a_target_without_slots_is_asked_on_one_connection(left, place_in):
     name = "moving"
     slot = slot_of(name)
     held = client.lock(name, ttl=30).acquire(timeout=5)
-    owner = cluster.owner_of_slot(slot)
+    owner = cluster.server_of_slot(slot)
     for server in cluster.servers:
         if server is not gone:
             gone.command("CLUSTER", "MEET", server.host, server.port)

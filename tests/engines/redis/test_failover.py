@@ -65,7 +65,7 @@ def test_leases_and_waiters_outlive_a_server_that_is_replaced(grouped, fault):
     waiting = waiters(grouped, NAMES[0], 3)
     grouped.server.wait_replicated()
 
-    server = grouped.server.owner_of(NAMES[0])
+    server = grouped.server.server_of(NAMES[0])
     getattr(server, fault)()
     grouped.server.wait_replaced(server)
 
@@ -85,7 +85,7 @@ def test_a_graceful_failover_loses_no_lease_and_no_place(grouped):
     held = hold(grouped, client)
     waiting = waiters(grouped, NAMES[0], 2)
 
-    before = grouped.server.owner_of(NAMES[0])
+    before = grouped.server.server_of(NAMES[0])
     grouped.server.failover(before)
     if "+sentinel" in grouped.server.url:
         # It lives on and knows nothing for some seconds; our clients are told by a sentinel, and leave it.
@@ -106,7 +106,7 @@ def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
     newcomer = grouped.connect()
     newcomer.lock("elsewhere").acquire(timeout=5).release()
 
-    grouped.server.owner_of(NAMES[0]).kill()
+    grouped.server.server_of(NAMES[0]).kill()
     lease = newcomer.lock(NAMES[0]).acquire(timeout=60)
 
     assert lease.fence > 0
@@ -117,7 +117,7 @@ def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
 def test_whoever_asks_while_nobody_serves_has_the_patience_it_was_given(grouped):
     """Longer than one exchange may take, and for the first time: the others answer, so that it is worth waiting."""
     newcomer, group = grouped.connect(), grouped.server
-    owner = group.owner_of(NAMES[0])
+    owner = group.server_of(NAMES[0])
     gone = [owner, *group.replicas_of(owner)] if "+cluster" in group.url else group.servers
     for server in gone:
         server.kill()
@@ -137,7 +137,7 @@ def test_a_server_that_comes_back_finds_its_place_taken(grouped):
     held = client.lock(NAMES[0], ttl=9).acquire(timeout=5)
     other.lock(NAMES[0]).try_acquire()
     grouped.server.wait_replicated()
-    server = grouped.server.owner_of(NAMES[0])
+    server = grouped.server.server_of(NAMES[0])
     server.freeze()
     grouped.server.wait_replaced(server)
     grouped.until("renewed", timeout=TTL_S)  # by now the client has found the new one
@@ -182,7 +182,7 @@ def test_a_server_that_nobody_replaces_is_told_when_patience_ends(clustered):
     client = clustered.connect()
     name = NAMES[0]
     client.lock(name).acquire(timeout=5).release()
-    master = clustered.server.owner_of(name)
+    master = clustered.server.server_of(name)
     for server in (*clustered.server.replicas_of(master), master):
         server.kill()
 
@@ -200,9 +200,9 @@ def test_a_silent_master_does_not_cost_the_leases_on_the_others(place_in):
     with Cluster(KIND, replicas=0, arguments=settings) as cluster:
         place = place_in(cluster)
         client = place.connect()
-        silent = cluster.owner_of(NAMES[0])
+        silent = cluster.server_of(NAMES[0])
         held = [client.lock(name, ttl=1).acquire(timeout=5) for name in NAMES]
-        there = [lease for lease in held if cluster.owner_of(lease.name) is silent]
+        there = [lease for lease in held if cluster.server_of(lease.name) is silent]
         apart = [lease for lease in held if lease not in there]
         silent.freeze()
 

@@ -63,7 +63,7 @@ def masters(group):
 def end_each(group, listener, token):
     """A consumer of every queue ends; all of them are told."""
     for name in NAMES:
-        end(group.owner_of(name), name, token)
+        end(group.server_of(name), name, token)
     listener.until_heard(*((name, token) for name in NAMES))
 
 
@@ -76,7 +76,7 @@ def test_every_master_is_set_and_listened_to_once(quiet, listen):
     assert [subscribed(server) for server in others] == [0] * len(others)
     assert all(set(letters(server)) == WANTED for server in keep)
     assert all(letters(server) == "" for server in others)
-    assert len({quiet.owner_of(name).port for name in NAMES}) == len(keep)
+    assert len({quiet.server_of(name).port for name in NAMES}) == len(keep)
     end_each(quiet, listener, "t")
     assert sorted(listener.ends) == sorted((name, "t") for name in NAMES)
     assert sorted(listener.kinds()) == ["events_subscribed"] * len(keep) + ["setting_changed"] * len(keep)
@@ -90,7 +90,7 @@ def test_every_master_is_set_and_listened_to_once(quiet, listen):
 def test_whoever_takes_the_place_of_a_master_is_set_and_listened_to(quiet, listen, how):
     """Nobody has to say so: the new one gets its setting and one subscription, and the ends of its keys are told."""
     listener = listen(quiet.url, NAMES)
-    before = quiet.owner_of(NAMES[0])
+    before = quiet.server_of(NAMES[0])
 
     if how == "gracefully":
         heir = quiet.failover(before)
@@ -128,7 +128,7 @@ def test_changes_of_the_cluster_leave_one_subscription_for_each_master(quiet_clu
         listener.engine.topology.settle()
         listener.expiries.again()
     first, second = cluster.masters()[:2]
-    slot = next(slot for slot in range(16384) if cluster.owner_of_slot(slot) is first)
+    slot = next(slot for slot in range(16384) if cluster.server_of_slot(slot) is first)
     cluster.move_slot(slot, second)
     end_each(cluster, listener, "in the end")
     until_one_each()

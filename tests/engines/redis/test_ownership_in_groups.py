@@ -17,7 +17,7 @@ LONG_S = 30
 
 
 def elsewhere(cluster, slot):
-    owner = cluster.owner_of_slot(slot)
+    owner = cluster.server_of_slot(slot)
     return next(server for server in cluster.masters() if server is not owner)
 
 
@@ -35,7 +35,7 @@ def test_a_graceful_failover_disowns_nobody(grouped):
     whole, other = (streams(grouped.connect(), ttl=LONG_S) for _ in range(2))
     pods = [Pod(grouped, each, name) for each, name in ((whole, "a"), (other, "b"))]
     works = all_owned(pods, opened(whole, COUNT))
-    servers = {grouped.server.owner_of(part.name) for part in whole.parts}
+    servers = {grouped.server.server_of(part.name) for part in whole.parts}
     assert len(servers) in (1, 3)
 
     for server in servers:
@@ -48,7 +48,7 @@ def test_a_graceful_failover_disowns_nobody(grouped):
         work.verify()
         work.check()
     grouped.until("renewed", len(grouped.kinds("renewed")) + 1, LONG_S)
-    assert not servers & {grouped.server.owner_of(part.name) for part in whole.parts}
+    assert not servers & {grouped.server.server_of(part.name) for part in whole.parts}
     assert [work for pod in pods for work in pod.told(AssignmentLost)] == []
     assert sum(len(pod.told(Assigned)) for pod in pods) == COUNT
     stats = whole.stats()
@@ -64,7 +64,7 @@ def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
     """SIGKILL: nobody is told of its death, it is found by looking. Each has one new owner, under a larger fence."""
     whole, other = (streams(grouped.connect()) for _ in range(2))
     keys = opened(whole, COUNT)
-    assert len({grouped.server.owner_of(part.name) for part in whole.parts}) in (1, 3)
+    assert len({grouped.server.server_of(part.name) for part in whole.parts}) in (1, 3)
     with Workers() as workers:
         doomed = workers.start(f"{PODS}:own", url=grouped.server.url, parts=3, count=COUNT, ttl=2)
         fences = json.loads(doomed.read_line(60))
@@ -109,7 +109,7 @@ def test_a_killed_master_costs_no_stream(clustered):
     keys = opened(whole, COUNT)
     works = all_owned([pod], keys)
     clustered.server.wait_replicated()
-    server = clustered.server.owner_of(whole.parts[0].name)
+    server = clustered.server.server_of(whole.parts[0].name)
 
     server.kill()
     clustered.server.wait_replaced(server)

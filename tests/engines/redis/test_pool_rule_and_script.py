@@ -35,7 +35,7 @@ JUMPS_US = (0, 0, 0, 0, 0, 1, 199_999, 200_000, 999_999, 1_000_001, 2_500_000, 5
 SHARES = (("", 1_000_000), ("", 1_000_000), ("t", 340_000), ("u", 0), ("v", 700_000))
 
 
-def commands_of(token):
+def token_commands(token):
     """Return all commands that one token may send; frequent ones several times."""
     borrows = [
         Borrow(NAME, token, f"holder {token}", ttl_ms, wait, cooldown_ms, *share)
@@ -62,7 +62,7 @@ def commands_of(token):
     return [*borrows, *returns, *extends, *breaks, *cools, *changes, *rest]
 
 
-STEPS = [Step(jump, token[0], each) for token in TOKENS for each in commands_of(token) for jump in JUMPS_US]
+STEPS = [Step(jump, token[0], each) for token in TOKENS for each in token_commands(token) for jump in JUMPS_US]
 PROGRAMS = st.one_of(
     *(
         st.lists(st.sampled_from(STEPS), min_size=least, max_size=least + 20).map(lambda steps: [change(*ITEMS), *steps])

@@ -34,7 +34,7 @@ def has(server, name):
 
 def replicas_of(place, name):
     group = place.server
-    owner = group.owner_of(name)
+    owner = group.server_of(name)
     return group.replicas_of(owner) if hasattr(group, "replicas_of") else group.replicas()
 
 
@@ -57,7 +57,7 @@ def test_a_group_promises_what_a_failover_leaves(grouped):
 def test_the_weakest_server_of_a_cluster_decides_and_is_named(clustered):
     """One of them evicts: a third of all names is at risk, and nobody can tell from a name which."""
     client = clustered.connect()
-    weak = clustered.server.owner_of(NAMES[0])
+    weak = clustered.server.server_of(NAMES[0])
     others = [master for master in clustered.server.masters() if master is not weak]
 
     with setting(weak, "maxmemory", "100mb"), setting(weak, "maxmemory-policy", "allkeys-lru"):
@@ -85,7 +85,7 @@ def test_a_confirmed_grant_is_on_the_replicas_of_the_server_of_its_name(grouped)
     with pytest.raises(Unavailable) as trouble:
         client.lock(NAMES[0], confirm="replicas").acquire(timeout=5)
     assert trouble.value.reason == "not confirmed"
-    apart = [name for name in NAMES if grouped.server.owner_of(name) is not grouped.server.owner_of(NAMES[0])]
+    apart = [name for name in NAMES if grouped.server.server_of(name) is not grouped.server.server_of(NAMES[0])]
     for name in apart:
         client.lock(name, confirm="replicas").acquire(timeout=5).release()
     assert bool(apart) == ("+cluster" in grouped.server.url)
@@ -96,7 +96,7 @@ def test_confirmed_renewals_follow_a_slot_that_moves(clustered):
     """The keeper asks where it asked before, is sent on, and has the replicas there hear of it."""
     client = clustered.connect()
     lease = client.lock(NAMES[0], ttl=3, confirm="replicas").acquire(timeout=5)
-    owner = clustered.server.owner_of(NAMES[0])
+    owner = clustered.server.server_of(NAMES[0])
     clustered.until("renewed")
     to = next(master for master in clustered.server.masters() if master is not owner)
 
@@ -116,7 +116,7 @@ def test_a_promise_that_is_asked_for_during_a_failover_waits_for_its_end(grouped
     """It is about the server that takes over: one question that met the dead one is no answer."""
     client = grouped.connect(f"{grouped.server.url}?socket_timeout=30")
     before = client.promise()
-    server = grouped.server.owner_of(NAMES[0])
+    server = grouped.server.server_of(NAMES[0])
 
     server.kill()
     after = client.promise()
@@ -146,7 +146,7 @@ def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):
     grouped.until_queued(client, NAMES[0], 1)
     grouped.server.wait_replicated()
 
-    grouped.server.failover(grouped.server.owner_of(NAMES[0]))
+    grouped.server.failover(grouped.server.server_of(NAMES[0]))
     client.refresh_topology()
 
     grouped.until("engine_restarted", timeout=30)

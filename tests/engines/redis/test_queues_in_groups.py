@@ -62,7 +62,7 @@ class Work:
         self._over.set()
         for each in self._running:
             each.result(60)
-        self._group.owner_of("q").command("FLUSHALL")
+        self._group.server_of("q").command("FLUSHALL")
         assert self.verdicts
         assert all(self.verdicts), [verdict for verdict in self.verdicts if not verdict]
 
@@ -96,7 +96,7 @@ def test_messages_that_were_replicated_outlive_a_server_that_is_replaced(grouped
     grouped.server.wait_replicated()
     work = Work(grouped)
     eventually(lambda: len(work.seen) > COUNT // 10, what="some work")
-    server = grouped.server.owner_of("q")
+    server = grouped.server.server_of("q")
     told = work.seen[: -HANDS * AHEAD]  # whoever has these no more has said so
     grouped.server.wait_replicated()
 
@@ -131,7 +131,7 @@ def test_a_graceful_failover_loses_nothing_that_was_confirmed(clustered):
     pauses = []
     for _ in range(10 if LARGE else 2):
         began = time.monotonic()
-        clustered.server.failover(clustered.server.owner_of("q"))
+        clustered.server.failover(clustered.server.server_of("q"))
         after = len(work.seen) + 50
         eventually(lambda after=after: len(work.seen) > after, 20, "work after the failover")
         pauses.append(work.pause(began))
@@ -163,7 +163,7 @@ def test_a_slot_that_moves_under_a_queue_costs_nothing(clustered):
     moved = 0
     for _ in range(4):
         slot = slot_of("q")
-        owner = clustered.server.owner_of_slot(slot)
+        owner = clustered.server.server_of_slot(slot)
         moved += clustered.server.move_slot(
             slot, next(each for each in clustered.server.masters() if each is not owner)
         )

@@ -30,7 +30,7 @@ def errors_of(cluster):
 
 
 def elsewhere(cluster, slot):
-    owner = cluster.owner_of_slot(slot)
+    owner = cluster.server_of_slot(slot)
     return next(server for server in cluster.masters() if server is not owner)
 
 
@@ -152,7 +152,7 @@ def test_an_offer_is_not_confirmed_while_its_slot_is_on_its_way(clustered):
     first, second = (Acquire(name, f"offered-{number}", "owner", 20_000, wait=True) for number in range(2))
     assert [type(answer) for answer in run(transport.apply_all((first, second)))] == [Granted, Busy]
     target = elsewhere(clustered.server, slot)
-    owner = clustered.server.owner_of_slot(slot)
+    owner = clustered.server.server_of_slot(slot)
     run(transport.apply_all([Release(name, first.token)]))
     clustered.server.begin_move(slot, target)
 
@@ -191,7 +191,7 @@ def test_all_keys_of_a_name_are_in_one_slot(clustered):
         held = client.lock(name, ttl=20).acquire(timeout=5)
         waiting = clustered.start(lambda name=name: other.lock(name, ttl=20).acquire(timeout=20))
         clustered.until_queued(client, name, 1)
-        owner, slot = clustered.server.owner_of(name), slot_of(name)
+        owner, slot = clustered.server.server_of(name), slot_of(name)
         assert owner.command("CLUSTER", "COUNTKEYSINSLOT", slot) >= 4
         client.break_lease(name, "that is all")
         with suppress(LeaseLost):
@@ -260,7 +260,7 @@ def test_servers_that_send_a_name_to_each_other_are_told_as_such(clustered):
     """Each says that the other has the slot, and that may stay so: nothing is granted, and people can read why."""
     server, name = clustered.server, "never used"
     slot = slot_of(name)
-    owner = server.owner_of_slot(slot)
+    owner = server.server_of_slot(slot)
     other = elsewhere(server, slot)
     ids = [node.command("CLUSTER", "MYID").decode() for node in (owner, other)]
     client = clustered.connect()
@@ -286,7 +286,7 @@ def test_a_topology_may_be_learned_by_hand(grouped):
     """For the impatient; without it, the same happens at the first trouble."""
     client = grouped.connect()
     client.lock("x").acquire(timeout=5).release()
-    grouped.server.failover(grouped.server.owner_of("x"))
+    grouped.server.failover(grouped.server.server_of("x"))
 
     client.refresh_topology()
 
@@ -301,7 +301,7 @@ def test_a_cluster_that_has_not_settled_is_not_learned(clustered):
     client.lock("x").acquire(timeout=5).release()
     topology = client._client.engine.topology
     known, version = list(topology._slots), topology.version
-    master = clustered.server.owner_of("x")
+    master = clustered.server.server_of("x")
     for server in (*clustered.server.replicas_of(master), master):
         server.freeze()
     running = [server for server in clustered.server.masters() if server is not master]

@@ -33,7 +33,7 @@ class Step:
     command: Any
 
 
-def commands_of(token):
+def token_commands(token):
     """Return all commands that one token may send; frequent ones several times."""
     acquires = [
         Acquire(NAME, token, f"holder {token}", ttl_ms, wait) for ttl_ms in TTLS_MS for wait in (True, True, False)
@@ -52,7 +52,7 @@ def commands_of(token):
     return [*acquires, *releases, *renewals, *breaks, *rest]
 
 
-STEPS = [Step(jump, token[0], each) for token in TOKENS for each in commands_of(token) for jump in JUMPS_US]
+STEPS = [Step(jump, token[0], each) for token in TOKENS for each in token_commands(token) for jump in JUMPS_US]
 # Long ones, because a mistake may need many steps; short ones, because a long one shrinks to them.
 PROGRAMS = st.one_of(*(st.lists(st.sampled_from(STEPS), min_size=least, max_size=least + 20) for least in (1, 30)))
 

@@ -15,7 +15,7 @@ ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
 def apart(cluster):
     """Two names whose masters are not the same."""
     names = [f"name {number}" for number in range(100)]
-    other = next(name for name in names if cluster.owner_of(name) is not cluster.owner_of(names[0]))
+    other = next(name for name in names if cluster.server_of(name) is not cluster.server_of(names[0]))
     return names[0], other
 
 
@@ -26,12 +26,12 @@ def test_a_lease_on_a_server_that_lives_is_renewed_in_time_while_another_is_sile
     client = clustered.connect()
     leases = [client.lock(name, ttl=1.5).acquire(timeout=5) for name in (alive, silent)]
 
-    clustered.server.owner_of(silent).freeze()
+    clustered.server.server_of(silent).freeze()
 
     eventually(lambda: [event for event in clustered.events.copy() if event.kind == "renewal_failed"], 10)
     renewed = [event for event in clustered.events if event.name == alive and event.kind.startswith("renewed")]
     assert [event.seconds > 0.15 for event in renewed[:1]] == [True]
-    clustered.server.owner_of(silent).thaw()
+    clustered.server.server_of(silent).thaw()
     clustered.server.heal()
     for lease in leases:
         if lease.lost:
@@ -51,7 +51,7 @@ def test_losses_are_told_in_time_while_all_servers_are_silent(grouped):
     )
     leases = [client.lock(f"name {number}", ttl=1 + number / 5).acquire(timeout=5) for number in range(10)]
 
-    for server in grouped.server.everybody():
+    for server in grouped.server.all_servers():
         server.freeze()
     ends = {lease.name: time.monotonic() + lease.remaining() for lease in leases}
     eventually(lambda: len(told) == len(leases), 10)

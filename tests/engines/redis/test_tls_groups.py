@@ -72,7 +72,7 @@ def test_a_life_over_tls_goes_on_when_the_primary_is_killed(place):
     place.until_queued(client, "x", 1)
     place.server.wait_replicated()
 
-    before = place.server.owner_of("x")
+    before = place.server.server_of("x")
     before.kill()
     place.server.wait_replaced(before)
     place.until("renewed", timeout=20)
@@ -89,7 +89,7 @@ def clients_of(group):
     how = {"ssl": True, "ssl_ca_certs": str(shown.authority)}
     how |= {"ssl_certfile": str(shown.certificate), "ssl_keyfile": str(shown.key)}
     plain = [
-        kind(host="127.0.0.1", port=group.owner_of("x").port, **how) for kind in (redis.Redis, redis.asyncio.Redis)
+        kind(host="127.0.0.1", port=group.server_of("x").port, **how) for kind in (redis.Redis, redis.asyncio.Redis)
     ]
     if "+cluster" in group.url:
         kinds = (redis.RedisCluster, redis.asyncio.RedisCluster)

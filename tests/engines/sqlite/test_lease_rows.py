@@ -122,7 +122,7 @@ def effort(cursor, work):
     "command", [Renew("n", "h", 30_000), WaiterHeartbeat("n"), Acquire("n", "new", "o", 30_000, wait=False)]
 )
 def test_thousands_of_waiters_cost_a_command_nothing(command):
-    """A holder that renews, and a client that sends a heartbeat, must not pay for the waiting line or for old tombstones."""
+    """A holder that renews, or a client that sends a heartbeat, must not pay for the waiting line or old tombstones."""
     moment = Moment(1_000_000_000, 1_000_000_000, "h")
     with tables() as cursor:
         stored_step(cursor, Acquire("n", "h", "o", 30_000, wait=True), moment)

@@ -91,7 +91,7 @@ LANES = (("",), ("high", ""), ("", "high"), ("high", "", "low"))
 
 
 class Both(RuleBasedStateMachine):
-    """One queue as rows and in memory, under a clock that the test moves. Dead consumers are reclaimed in small parts."""
+    """One queue as rows and in memory, under a clock that the test moves. Reclaims work in small parts."""
 
     def __init__(self):
         super().__init__()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns
 from holdfast.core.lease.acquire import AcquireSteps
 from holdfast.core.lease.release import ReleaseSteps
-from holdfast.core.lease.state import ENDED, HELD, PENDING
+from holdfast.core.lease.state import ENDED, HELD, PENDING, LeaseCore
 from holdfast.names import Holder, readable
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 class LeaseBase(AcquireSteps, ReleaseSteps):
     """What the leases of both faces share."""
+
+    # Names without an underscore that are for the core and not part of the API; `dir()` and the reference hide them.
+    _internal: frozenset[str] = frozenset(
+        ("client", "ttl_ms", "packed_holder", "on_loss", "confirm")
+        + tuple(name for base in (LeaseCore, AcquireSteps, ReleaseSteps) for name in vars(base) if name[0] != "_")
+    )
 
     @property
     def fence(self) -> int:
@@ -55,6 +61,9 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
         self.expire(now_ns)
         raise self.loss()
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__()} - self._internal)
+
     def __repr__(self) -> str:
         return f"<lease {readable(self.name)!r} fence={self._fence} {self.state}>"
 
@@ -80,6 +89,7 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
 class CombinedLease:
     """A lease whose acquire and release are parts of larger commands; it stands before the lease among the bases."""
 
+    _internal = frozenset(("begin_with", "end_with"))
     # Make the larger command from the plain one: instead of an acquire that does not wait, and instead of a release.
     begin_with: Callable[[Acquire], BeginOnce | ClaimEntry] | None = None
     end_with: Callable[[Release], ReleaseCommand] | None = None

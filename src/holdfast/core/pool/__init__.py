@@ -1,1 +1,1 @@
-"""The pool package."""
+"""Pools, semaphores and read-write locks."""

@@ -1,18 +1,17 @@
-"""Pools: one of many, exclusively. What a pool object knows, what an item's lease says, and what people may change.
+"""Pools: one of many items, exclusively. The settings of a pool, the lease of an item, and changes of the pool.
 
-An item is a lease like any other: granted, renewed, lost and given back by the same life-cycle. What differs is in its
-words to the engine, and in its end: an item whose use ended badly cools before anybody else gets it.
+An item is a lease like any other, with the same states and steps. Two things differ: its commands to the engine, and
+its end: an item whose use failed cools before it is lent again.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clock import NS_PER_MS, Seconds, duration_ms, timeout_ns, ttl_ms
 from holdfast.commands import (
     POOL,
-    WHOLE_PPM,
     AcquireCommand,
     Answer,
     Borrow,
@@ -41,12 +40,21 @@ from holdfast.core.keeper.restart_guard import many_rights
 from holdfast.core.lease.lease import LeaseBase
 from holdfast.core.lease.lock import Unset, confirmed_by, is_coroutine_function
 from holdfast.core.lease.state import ENDED, HELD, RELEASING, LeaseIdentity
-from holdfast.core.pool.options import ITEMS_MAX, any_of, checked_errors, checked_items, checked_share
+from holdfast.core.pool.options import (
+    ITEMS_MAX,
+    BorrowOptions,
+    PoolOptions,
+    any_of,
+    checked_errors,
+    checked_items,
+    checked_reason,
+    checked_share,
+)
 from holdfast.core.resend import WIRE_NS, resend, send_safely
 from holdfast.core.step import answer_of
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, Unavailable
-from holdfast.names import Holder, checked_name, is_unicode, this_process
+from holdfast.names import Holder, checked_name, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,13 +62,13 @@ if TYPE_CHECKING:
     from holdfast.core.client import Client
 
 COOL_S = 6.0
-_REASON_MAX = 500
 
 
 class ItemStatus(NamedTuple):
-    """One item, as people see it: free, offered, lent or cooling; who has it, since when, and how often it was used.
+    """One item, for people. `state`: free, offered, lent or cooling; `used`: how often it was lent.
 
-    `since` counts from its last acquisition and is `None` before the first; `remaining` until it comes back by itself.
+    `since`: seconds since the last acquisition, `None` before the first. `remaining`: seconds until its lease, offer or
+    cooldown ends by itself. `leaving`: the item leaves the pool when it is returned.
     """
 
     name: str
@@ -74,7 +82,10 @@ class ItemStatus(NamedTuple):
 
 
 class PoolStats(NamedTuple):
-    """How a pool stands. What could not be listed is missing, and `trouble` says why; the figures are there anyway."""
+    """The figures of a pool, some of its items and some of its waiters.
+
+    If the engine could not list them, `items` or `waiters` is empty and `trouble` says why.
+    """
 
     name: str
     size: int
@@ -87,11 +98,74 @@ class PoolStats(NamedTuple):
     trouble: str
 
 
-class PoolBase:
-    """Settings, checked before any input or output."""
+class PoolCommands:
+    """The commands that pools, semaphores and read-write locks share."""
 
-    kind = POOL
-    _permits = 0
+    name: str
+    _client: Client
+    _options: PoolOptions
+
+    async def _change(
+        self, operation: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
+    ) -> tuple[str, ...]:
+        """Add, remove or set items, all or none; return the names of the lent items that leave when returned."""
+        names = checked_items(items)
+        if some and not names:
+            raise InvalidConfig("items", names, "there must be at least one")
+        seed = int.from_bytes(os.urandom(4), "big") | 1
+        command = ChangePool(self.name, operation, names, leave, seed, permits, self._options.kind)
+
+        async def second_answer(answer: Answer) -> Answer:
+            return await self._changed_before(command, answer)
+
+        answer = await send_safely(self._client, command, second_answer)
+        if isinstance(answer, ItemsStillLent):
+            raise ItemsLent(self.name, answer.items)
+        if isinstance(answer, UnknownItems):
+            raise NotFound(self.name, f"item {answer.items[0]!r}")
+        assert isinstance(answer, PoolChanged)
+        return answer.leaving
+
+    async def _changed_before(self, command: ChangePool, answer: Answer) -> Answer:
+        """Interpret the answer to a second copy: the first copy has done what the second one found done."""
+        unknown = isinstance(answer, UnknownItems) and set(answer.items) != set(command.items)
+        if isinstance(answer, ItemsStillLent) or unknown:
+            return answer
+        figures = await self._snapshot(0)
+        taken = await self._snapshot(figures.lent + figures.cooling)
+        leaving = {item.item for item in taken.items if item.leaving and item.state in ("lent", "offered")}
+        going = leaving - set(command.items) if command.operation == "set" else leaving & set(command.items)
+        return PoolChanged(0, 0, tuple(sorted(going)))
+
+    async def _snapshot(self, limit: int) -> PoolSnapshot:
+        answer = await send_safely(self._client, GetPoolStats(self.name, limit, self._options.kind))
+        assert isinstance(answer, PoolSnapshot)
+        return answer
+
+    async def _stats(self, limit: int) -> PoolStats:
+        """Return the figures, with at most `limit` items and waiters."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
+            raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
+        now = await self._snapshot(limit)
+        items = tuple(
+            ItemStatus(
+                item.item,
+                item.state,
+                item.leaving,
+                item.fence,
+                item.used,
+                None if item.since_ms < 0 else item.since_ms / 1000,
+                item.remaining_ms / 1000,
+                Holder.unpacked(item.holder) if item.holder else None,
+            )
+            for item in now.items
+        )
+        waiters = tuple(Holder.unpacked(waiter.holder) for waiter in now.waiters)
+        return PoolStats(self.name, now.size, now.lent, now.cooling, now.free, now.waiting, items, waiters, now.trouble)
+
+
+class PoolBase(PoolCommands):
+    """A pool: its settings, checked before any I/O, and the changes of its items."""
 
     def __init__(
         self,
@@ -112,54 +186,70 @@ class PoolBase:
         self._client = client
         self._ttl_ms = ttl_ms(ttl)
         self._timeout_ns = timeout_ns(timeout)
-        self._cooldown_ms = duration_ms(cool, setting="cool")
-        self._expiry_cooldown_ms = self._cooldown_ms if on_death is None else duration_ms(on_death, setting="on_death")
-        self._cool_on = checked_errors(cool_on)
+        cooldown_ms = duration_ms(cool, setting="cool")
         if not callable(on_loss) and on_loss not in policies:
             raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the item")
         if callable(on_loss) and is_coroutine_function(on_loss):
-            raise InvalidConfig("on_loss", on_loss, "it must be a plain function: nobody would await it")
-        self._on_loss = on_loss
+            raise InvalidConfig("on_loss", on_loss, "it must be a plain function, because it is called and not awaited")
+        self._options = PoolOptions(
+            POOL,
+            cooldown_ms=cooldown_ms,
+            expiry_cooldown_ms=cooldown_ms if on_death is None else duration_ms(on_death, setting="on_death"),
+            cool_on=checked_errors(cool_on),
+            on_loss=on_loss,
+        )
         self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.name!r} on {self._client.url}>"
+        return f"<pool {self.name!r} on {self._client.url}>"
 
     def _timeout_of(self, timeout: Seconds | Unset | None) -> int | None:
         return self._timeout_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
 
     def _item_fields(self, tag: str | None, share: float, info: dict[str, Any] | None) -> tuple[Any, ...]:
-        """What the lease of an item is made of."""
-        client = self._client
-        terms = Terms(self, *checked_share(tag, share))
+        """Return the arguments of a new item's lease."""
+        client, options = self._client, self._options
+        borrow = BorrowOptions(options, *checked_share(tag, share))
         holder, packed = client.holder, client.packed
         if info is not None:
             more = this_process(holder.label, info).info  # checked
             holder = this_process(holder.label, {**holder.info, **more})
             packed = holder.packed()
-        on_loss = self._on_loss if callable(self._on_loss) else None
-        return (terms, client, self.name, self._ttl_ms, holder, packed, on_loss, self._confirm)
+        on_loss = options.on_loss if callable(options.on_loss) else None
+        return (borrow, client, self.name, self._ttl_ms, holder, packed, on_loss, self._confirm)
+
+    async def _cool(self, item: str, seconds: Seconds) -> None:
+        """Start the cooldown of an item that is not lent; 0 ends it."""
+        command = CoolItem(self.name, checked_name(item, "an item"), duration_ms(seconds), self._options.kind)
+        answer = await send_safely(self._client, command)
+        if isinstance(answer, ItemsStillLent):
+            raise ItemsLent(self.name, answer.items)
+        if isinstance(answer, UnknownItems):
+            raise NotFound(self.name, f"item {item!r}")
+
+    async def _break_item(self, item: str, reason: str, fence: int | None = None) -> None:
+        """End the lease of an item by force, or only the one with this fence. The item cools as after an expiry."""
+        checked_reason(reason)
+        if fence is None:
+            fence = (await self._lent(item)).fence
+        command = BreakItem(self.name, item, fence, reason, self._options.kind)
+        answer = await send_safely(self._client, command, _broken_before)
+        if isinstance(answer, NotHeld):
+            raise NotFound(self.name, f"lease of {item!r} with fence {fence} any more")
+
+    async def _lent(self, item: str) -> ItemStatus:
+        """Return the status of an item that is lent or offered; `NotFound` if it is neither."""
+        figures = await self._stats(0)
+        now = await self._stats(min(ITEMS_MAX, figures.lent + figures.cooling))  # lent items are listed first
+        found = next((one for one in now.items if one.name == checked_name(item, "an item")), None)
+        if found is None or found.state not in ("lent", "offered"):
+            raise NotFound(self.name, f"lent item {item!r}")
+        return found
 
 
-class Lender(Protocol):
-    """What an item's lease asks of the pool that it came from; a semaphore has it too."""
-
-    name: str
-    _client: Client
-    kind: str
-    _permits: int
-    _expiry_cooldown_ms: int
-    _cooldown_ms: int
-    _cool_on: tuple[type[BaseException], ...]
-    _on_loss: Any
-
-
-class Terms(NamedTuple):
-    """On what terms an item is asked for."""
-
-    pool: Lender
-    tag: str = ""
-    share_ppm: int = WHOLE_PPM
+async def _broken_before(answer: Answer) -> Answer:
+    """Interpret the answer to a second copy: if the fence is gone, the first copy has ended its lease."""
+    return Released() if isinstance(answer, NotHeld) else answer
 
 
 class ItemBase(LeaseBase):
@@ -168,10 +258,10 @@ class ItemBase(LeaseBase):
     _item = ""
     _cooldown_ms = 0
 
-    def __init__(self, terms: Terms, *fields: Any) -> None:
-        self._terms = terms
-        self._pool = terms.pool.name
-        super().__init__(*fields)
+    def __init__(self, borrow: BorrowOptions, client: Client, name: str, *fields: Any) -> None:
+        self._borrow = borrow
+        self._pool = name
+        super().__init__(client, name, *fields)
 
     @property
     def pool(self) -> str:
@@ -180,33 +270,39 @@ class ItemBase(LeaseBase):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the borrower has said of this use, for people to read."""
+        """What the borrower noted about this use, for people to read."""
         return self._holder.info
 
     def __repr__(self) -> str:
         return f"<item {self._item!r} of {self._pool!r} fence={self._fence} {self.state}>"
 
-    # Its words to the engine.
+    # Its commands to the engine.
 
     def acquire_command(self, wait: bool) -> AcquireCommand:
-        pool, tag, share_ppm = self._terms
-        ask = (self._pool, self.token, self.packed_holder, self.ttl_ms, wait, pool._expiry_cooldown_ms, tag, share_ppm)
-        return Borrow(*ask, pool._permits, pool.kind)
+        """Return the borrow; with `wait`, one that joins the waiting line."""
+        options, tag, share_ppm = self._borrow
+        fields = (self._pool, self.token, self.packed_holder, self.ttl_ms, wait, options.expiry_cooldown_ms)
+        return Borrow(*fields, tag, share_ppm, options.permits, options.kind)
 
     def renew_command(self, ttl_ms: int) -> Command:
-        return Extend(self._pool, self._item, self.token, ttl_ms, self._terms.pool.kind)
+        """Return the renewal for `ttl_ms`."""
+        return Extend(self._pool, self._item, self.token, ttl_ms, self._borrow.pool.kind)
 
-    def release_command(self, to: str) -> Release | Return:  # noqa: ARG002 - an item goes to whoever is next
-        return Return(self._pool, self._item, self.token, self._cooldown_ms, self._resent, self._terms.pool.kind)
+    def release_command(self, to: str) -> Release | Return:  # noqa: ARG002 - the next waiter gets the item
+        """Return the command that returns the item; `to` has no meaning for an item."""
+        return Return(self._pool, self._item, self.token, self._cooldown_ms, self._resent, self._borrow.pool.kind)
 
     def undo_command(self) -> Undo | UndoBorrow:
-        return UndoBorrow(self._pool, self.token, self._terms.pool.kind)
+        """Return the command that undoes the borrow."""
+        return UndoBorrow(self._pool, self.token, self._borrow.pool.kind)
 
     def heartbeat_command(self) -> Command:
-        return PoolHeartbeat(self._pool, self._terms.pool.kind)
+        """Return the heartbeat of this client's waiters."""
+        return PoolHeartbeat(self._pool, self._borrow.pool.kind)
 
     def late_release_command(self, command: ReleaseCommand) -> ReleaseCommand | None:  # noqa: ARG002
-        return None  # how a lost borrower's work ended is uncertain: the item comes back after its ttl, and rests
+        """Return `None`, no `command`: the outcome of a lost borrower's work is uncertain, so let the item cool."""
+        return None
 
     def _item_granted(self, answer: Granted) -> None:
         self._item = self.name = answer.item
@@ -214,154 +310,54 @@ class ItemBase(LeaseBase):
     @property
     def identity(self) -> LeaseIdentity:
         """Every name of this item; events show the pool first, because an item's name says little alone."""
-        pool, kind = self._pool, self._terms.pool.kind
+        pool, kind = self._pool, self._borrow.pool.kind
         shown = self.name if self.name == pool else f"{pool}/{self.name}"
         return LeaseIdentity(self.name, f"{pool}\x00{kind}\x00{self._item}", many_rights(pool, kind), shown, pool)
 
     @property
     def cooldown_ns(self) -> int:
-        return self._terms.pool._expiry_cooldown_ms * NS_PER_MS
+        """How long the item cools after its lease expires."""
+        return self._borrow.pool.expiry_cooldown_ms * NS_PER_MS
 
-    def _cools_on(self, error: BaseException | None) -> None:
-        """Whether the block's error says that the outcome is uncertain."""
-        pool = self._terms.pool
-        if error is not None and any_of(error, pool._cool_on):
-            self._cooldown_ms = max(self._cooldown_ms, pool._cooldown_ms)
+    def _cool_on_error(self, error: BaseException | None) -> None:
+        """Let the item cool after the block if its error says that the outcome is uncertain."""
+        options = self._borrow.pool
+        if error is not None and any_of(error, options.cool_on):
+            self._cooldown_ms = max(self._cooldown_ms, options.cooldown_ms)
 
     def _cool_for(self, seconds: Seconds | Unset) -> None:
-        asked_ms = self._terms.pool._cooldown_ms if isinstance(seconds, Unset) else duration_ms(seconds)
+        """Let the item cool for so long when it is returned."""
+        cooldown_ms = self._borrow.pool.cooldown_ms if isinstance(seconds, Unset) else duration_ms(seconds)
         if self.state in (RELEASING, ENDED):
-            raise NotOwner(self.name, "it was given back before; the pool's own cool() keeps an item that nobody has")
-        self._cooldown_ms = asked_ms
+            raise NotOwner(self.name, "it was already returned; use cool() of the pool for an item that is not lent")
+        self._cooldown_ms = cooldown_ms
 
+    async def _extend(self, ttl: Seconds) -> None:
+        """Make the lease last at least `ttl` from now, and after each renewal; raise `LeaseLost` if it is not held."""
+        lasts_ms = ttl_ms(ttl)
+        self.check()
+        client, sent_ns = self.client, 0
+        until_ns = client.clock.now_ns() + WIRE_NS
 
-async def extend(item: ItemBase, ttl: Seconds) -> None:
-    """Have the lease last at least `ttl` from now, and after each renewal; raise `LeaseLost` if it is not held."""
-    lasts_ms = ttl_ms(ttl)
-    item.check()
-    client, sent_ns = item.client, 0
-    until_ns = client.clock.now_ns() + WIRE_NS
+        async def send() -> Answer:
+            """Renew as the keeper does: with the replicas' confirmation, if the lease needs it."""
+            nonlocal sent_ns
+            sent_ns = client.clock.now_ns()
+            command = self.renew_command(lasts_ms)
+            if not self.confirm:
+                return await answer_of(client.transport.apply(command, until_ns))
+            (answer,) = await client.transport.confirm((command,), until_ns)
+            if isinstance(answer, Unavailable):
+                raise answer
+            return answer
 
-    async def send() -> Answer:
-        """Renew as the keeper does: where replicas must confirm, they have."""
-        nonlocal sent_ns
-        sent_ns = client.clock.now_ns()
-        command = item.renew_command(lasts_ms)
-        if not item.confirm:
-            return await answer_of(client.transport.apply(command, until_ns))
-        (answer,) = await client.transport.confirm((command,), until_ns)
-        if isinstance(answer, Unavailable):
-            raise answer
-        return answer
-
-    try:
-        answer = await send()
-    except Unavailable as error:
-        answer = await resend(client, send, error, until_ns)
-    if isinstance(answer, NotHeld):
-        item.lose(answer.reason, answer.detail)
-    elif isinstance(answer, Renewed) and item.state is HELD:
-        item.extended(sent_ns, lasts_ms)
-        client.keeper.due(item.due_ns)
-    item.check()
-
-
-async def change(
-    pool: Lender, how: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
-) -> tuple[str, ...]:
-    """Add, remove or set items, all or none; the names of those that go when they come back."""
-    names = checked_items(items)
-    if some and not names:
-        raise InvalidConfig("items", names, "there must be at least one")
-    seed = int.from_bytes(os.urandom(4), "big") | 1
-    answer = await _change(pool._client, ChangePool(pool.name, how, names, leave, seed, permits, pool.kind))
-    if isinstance(answer, ItemsStillLent):
-        raise ItemsLent(pool.name, answer.items)
-    if isinstance(answer, UnknownItems):
-        raise NotFound(pool.name, f"item {answer.items[0]!r}")
-    assert isinstance(answer, PoolChanged)
-    return answer.leaving
-
-
-async def cool(pool: PoolBase, item: str, seconds: Seconds) -> None:
-    """Keep an item that nobody has from everybody for so long; 0 ends its cooldown."""
-    answer = await send_safely(
-        pool._client, CoolItem(pool.name, checked_name(item, "an item"), duration_ms(seconds), pool.kind)
-    )
-    if isinstance(answer, ItemsStillLent):
-        raise ItemsLent(pool.name, answer.items)
-    if isinstance(answer, UnknownItems):
-        raise NotFound(pool.name, f"item {item!r}")
-
-
-async def break_item(pool: PoolBase, item: str, reason: str, fence: int | None = None) -> None:
-    """End the lease of an item by force, or only that of the fence. Its borrower hears why; it rests as if one died."""
-    if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
-        rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the borrower to read"
-        raise InvalidConfig("reason", reason, rule)
-    if fence is None:
-        fence = (await lent(pool, item)).fence
-    answer = await send_safely(pool._client, BreakItem(pool.name, item, fence, reason, pool.kind), _broken_before)
-    if isinstance(answer, NotHeld):
-        raise NotFound(pool.name, f"lease of {item!r} with fence {fence} any more")
-
-
-async def lent(pool: PoolBase, item: str) -> ItemStatus:
-    """How an item stands that somebody has; `NotFound` if nobody does."""
-    figures = await stats(pool, 0)
-    now = await stats(pool, min(ITEMS_MAX, figures.lent + figures.cooling))  # what is lent is listed first
-    found = next((one for one in now.items if one.name == checked_name(item, "an item")), None)
-    if found is None or found.state not in ("lent", "offered"):
-        raise NotFound(pool.name, f"lent item {item!r}")
-    return found
-
-
-async def stats(pool: Lender, limit: int) -> PoolStats:
-    """How the pool stands now."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
-        raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
-    answer = await send_safely(pool._client, GetPoolStats(pool.name, limit, pool.kind))
-    assert isinstance(answer, PoolSnapshot)
-    items = tuple(
-        ItemStatus(
-            seen.item,
-            seen.state,
-            seen.leaving,
-            seen.fence,
-            seen.used,
-            None if seen.since_ms < 0 else seen.since_ms / 1000,
-            seen.remaining_ms / 1000,
-            Holder.unpacked(seen.holder) if seen.holder else None,
-        )
-        for seen in answer.items
-    )
-    waiters = tuple(Holder.unpacked(seat.holder) for seat in answer.waiters)
-    figures = (answer.size, answer.lent, answer.cooling, answer.free, answer.waiting)
-    return PoolStats(pool.name, *figures, items, waiters, answer.trouble)
-
-
-async def _change(client: Client, command: ChangePool) -> Answer:
-    """Send a change; if a reply was lost, find out what the first copy answered."""
-
-    async def second_answer(answer: Answer) -> Answer:
-        return await _changed_before(client, command, answer)
-
-    return await send_safely(client, command, second_answer)
-
-
-async def _broken_before(answer: Answer) -> Answer:
-    """Interpret the answer to a second copy: if the fence is gone, the first copy has ended its lease."""
-    return Released() if isinstance(answer, NotHeld) else answer
-
-
-async def _changed_before(client: Client, command: ChangePool, answer: Answer) -> Answer:
-    """What the first copy of a change would have answered: it has done what the second found done."""
-    if isinstance(answer, ItemsStillLent) or (
-        isinstance(answer, UnknownItems) and set(answer.items) != set(command.items)
-    ):
-        return answer
-    figures: Any = await send_safely(client, GetPoolStats(command.name, 0, command.kind))
-    taken: Any = await send_safely(client, GetPoolStats(command.name, figures.lent + figures.cooling, command.kind))
-    leaving = {seen.item for seen in taken.items if seen.leaving and seen.state in ("lent", "offered")}
-    going = leaving - set(command.items) if command.operation == "set" else leaving & set(command.items)
-    return PoolChanged(0, 0, tuple(sorted(going)))
+        try:
+            answer = await send()
+        except Unavailable as error:
+            answer = await resend(client, send, error, until_ns)
+        if isinstance(answer, NotHeld):
+            self.lose(answer.reason, answer.detail)
+        elif isinstance(answer, Renewed) and self.state is HELD:
+            self.extended(sent_ns, lasts_ms)
+            client.keeper.due(self.due_ns)
+        self.check()

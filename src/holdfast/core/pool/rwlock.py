@@ -1,9 +1,9 @@
-"""Read-write locks: many readers or one writer, each with a lease, in the order in which they came.
+"""Read-write locks: many readers or one writer, each with a lease, in order of arrival.
 
-Each side is entered like a lock. A reader cannot become the writer while it reads: two that tried would wait for each
-other for ever. So whoever is in a block of one side and asks for the other is refused at once, through whichever object
-of the client it asks. Whoever reads may enter another block of the readers: under the lease that it has, because in the
-queue it would wait for a writer that waits for it.
+Each mode is used like a lock. A reader cannot become the writer: two readers that tried would wait for each other for
+ever. So a thread or task that is in a block of one mode and requests the other is refused at once, through any object
+of the client. A reader may enter another read block under the lease that it has: in the waiting line it might wait for
+a writer that waits for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import READ, RWLOCK, WRITE, Granted
 from holdfast.core.lease.lock import LeavingBlock, LockBase
-from holdfast.core.pool.pool import ItemBase, Terms
+from holdfast.core.pool.options import BorrowOptions, PoolOptions
+from holdfast.core.pool.pool import ItemBase, PoolCommands
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig
 
@@ -22,54 +23,52 @@ if TYPE_CHECKING:
     from holdfast.core.lease.lease import LeaseBase
 
 _RULES = {
-    READ: "the writer would wait for itself: it is alone, and may read under its own lease",
-    WRITE: "whoever reads cannot become the writer: leave the block of the reader first",
+    READ: "the writer would wait for itself; it may read under its own lease",
+    WRITE: "a reader cannot become the writer; leave the read block first",
 }
 
-# Both are parts of the whole, so that each has a line of its own in the queue.
-_PART_PPM = 1
+# Both modes are shares below the whole pool, so that each has its own order in the waiting line.
+_SHARE_PPM = 1
 
 
-class SideBase(LockBase):
-    """One side of a read-write lock: a lock's settings, and which side it is."""
+class RWLockModeBase(LockBase):
+    """One mode of a read-write lock: a lock's settings, and whether it reads or writes."""
 
-    # What an access asks of its pool.
-    kind = RWLOCK
-    _permits = 0
-    _expiry_cooldown_ms = 0
-    _cooldown_ms = 0
-    _cool_on: tuple[type[BaseException], ...] = ()
-
-    def __init__(self, client: Client, name: str, *, side: str, **settings: Any) -> None:
+    def __init__(self, client: Client, name: str, *, mode: str, **settings: Any) -> None:
         client.refuse_without(Capability.POOLS)
-        self._side = side
+        self.mode = mode
+        self._options = PoolOptions(RWLOCK)
         super().__init__(client, name, **settings)
         with client.guard:
-            self._peers: weakref.WeakSet[SideBase] = client.sides.setdefault(name, weakref.WeakSet())
+            self._peers: weakref.WeakSet[RWLockModeBase] = client.rwlock_modes.setdefault(name, weakref.WeakSet())
             self._peers.add(self)
 
     def __repr__(self) -> str:
-        return f"<{self._side} side of {self.name!r} on {self._client.url}>"
+        return f"<{self.mode} mode of {self.name!r} on {self._client.url}>"
 
     def _fields(self) -> tuple[Any, ...]:
-        return (Terms(self, self._side, _PART_PPM), *super()._fields())
+        return (BorrowOptions(self._options, self.mode, _SHARE_PPM), *super()._fields())
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "side": self._side}
+        return {**super()._settings(), "mode": self.mode}
 
-    def _all(self) -> tuple[SideBase, ...]:
-        """Every object of the client that is a side of this lock, and this one."""
+    def leases_of(self, who: object) -> list[LeaseBase]:
+        """Return the leases of the blocks that this thread or task (`who`) has entered through this object."""
+        return self._entered.get(who, [])
+
+    def _all(self) -> tuple[RWLockModeBase, ...]:
+        """Return every object of the client for this lock, both modes, with this one."""
         with self._client.guard:
             return tuple(self._peers)
 
-    def _refuse_other_side(self, who: object) -> None:
-        if any(peer._side != self._side and peer._depth(who) for peer in self._all()):
-            raise InvalidConfig("rwlock", self.name, _RULES[self._side])
+    def _refuse_other_mode(self, who: object) -> None:
+        if any(peer.mode != self.mode and peer.leases_of(who) for peer in self._all()):
+            raise InvalidConfig("rwlock", self.name, _RULES[self.mode])
 
     def _inside(self, who: object) -> LeaseBase | None:
-        if self._side == WRITE:
+        if self.mode == WRITE:
             return super()._inside(who)
-        leases = (peer._entered[who][-1] for peer in self._all() if peer._side == READ and peer._depth(who))
+        leases = (peer.leases_of(who)[-1] for peer in self._all() if peer.mode == READ and peer.leases_of(who))
         lease = next(leases, None)
         if lease is not None:
             lease.check()
@@ -77,21 +76,33 @@ class SideBase(LockBase):
 
     def _leaving(self, who: object) -> LeavingBlock:
         block = super()._leaving(who)
-        others = (peer._entered.get(block.who, ()) for peer in self._all() if peer is not self)
+        others = (peer.leases_of(block.who) for peer in self._all() if peer is not self)
         shared = any(block.lease in entered for entered in others)
         return block._replace(lease=None) if shared else block
 
 
-class AccessBase(ItemBase):
+class RWLockBase(PoolCommands):
+    """The two modes of a read-write lock."""
+
+    def __init__(self, client: Client, reading: RWLockModeBase) -> None:
+        self._client = client
+        self._options = PoolOptions(RWLOCK)
+        self.name = reading.name
+
+    def __repr__(self) -> str:
+        return f"<rwlock {self.name!r} on {self._client.url}>"
+
+
+class RWLeaseBase(ItemBase):
     """The lease of a reader or of the writer. A writer's fence exceeds all before it; a reader's guards nothing."""
 
     @property
-    def side(self) -> str:
+    def mode(self) -> str:
         """`read` or `write`."""
-        return self._terms.tag
+        return self._borrow.tag
 
     def __repr__(self) -> str:
-        return f"<{self.side} access to {self.name!r} fence={self._fence} {self.state}>"
+        return f"<{self.mode} lease of {self.name!r} fence={self._fence} {self.state}>"
 
-    def _told(self, answer: Granted) -> None:
+    def _item_granted(self, answer: Granted) -> None:
         self._item = answer.item

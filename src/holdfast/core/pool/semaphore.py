@@ -1,8 +1,8 @@
-"""Semaphores: a fixed number of seats, each with a lease and a fence of its own.
+"""Semaphores: a fixed number of permits, each with a lease and a fence of its own.
 
-A semaphore is a pool of numbered seats under a lock's roof: entered like a lock, kept like a pool. Its seats are made
-with the first acquire and forgotten some time after the last. All users name the same number of permits; whoever names
-another one is refused, until somebody changes it for all.
+A semaphore is used like a lock and stored like a pool of numbered permits. The first acquire creates the permits; the
+engine forgets them some time after the last use. All users name the same number of permits. The engine refuses another
+number until `resize` changes it for all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import SEMAPHORE
 from holdfast.core.lease.lock import LockBase
-from holdfast.core.pool.pool import ItemBase, Terms, change
+from holdfast.core.pool.options import BorrowOptions, PoolOptions
+from holdfast.core.pool.pool import ItemBase, PoolCommands
 from holdfast.engines import Capability
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.rules.pool import OTHER_PERMITS
@@ -23,62 +24,55 @@ if TYPE_CHECKING:
 PERMITS_MAX = 10_000
 
 
-class SemaphoreBase(LockBase):
-    """A lock's settings, and how many may be inside at once."""
-
-    # What a seat asks of its pool.
-    kind = SEMAPHORE
-    _expiry_cooldown_ms = 0
-    _cooldown_ms = 0
-    _cool_on: tuple[type[BaseException], ...] = ()
+class SemaphoreBase(PoolCommands, LockBase):
+    """A lock's settings, and the number of permits."""
 
     def __init__(self, client: Client, name: str, *, permits: int, **settings: Any) -> None:
         client.refuse_without(Capability.POOLS)
-        self._permits = _checked(permits)
+        self._options = PoolOptions(SEMAPHORE, permits=_checked(permits))
         super().__init__(client, name, **settings)
 
     @property
     def permits(self) -> int:
-        """How many may be inside at once."""
-        return self._permits
+        """The number of permits: how many holders there may be at once."""
+        return self._options.permits
 
     def __repr__(self) -> str:
-        return f"<semaphore {self.name!r} of {self._permits} on {self._client.url}>"
+        return f"<semaphore {self.name!r} of {self.permits} on {self._client.url}>"
 
     def _fields(self) -> tuple[Any, ...]:
-        return (Terms(self), *super()._fields())
+        return (BorrowOptions(self._options), *super()._fields())
 
     def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "permits": self._permits}
+        return {**super()._settings(), "permits": self.permits}
+
+    async def _resize(self, permits: int) -> None:
+        """Change the number of permits for all users. Permits above it disappear when they are released."""
+        count = _checked(permits)
+        numbers = [str(number) for number in range(1, count + 1)]
+        await self._change("set", numbers, leave=True, permits=count)
+        self._options.permits = count
 
 
 class PermitBase(ItemBase):
-    """The lease of a seat: it has the semaphore's name, and a number."""
+    """The lease of a permit: it has the semaphore's name, and a number."""
 
     @property
     def number(self) -> int:
-        """Which seat it is, from 1 on: for what there is one of per seat, such as a device."""
+        """The number of the permit, from 1: use it to select a resource that exists once per permit, such as a GPU."""
         return int(self._item)
 
     def __repr__(self) -> str:
-        return f"<seat {self._item or '?'} of {self.name!r} fence={self._fence} {self.state}>"
+        return f"<permit {self._item or '?'} of {self.name!r} fence={self._fence} {self.state}>"
 
-    def _told(self, answer: Granted) -> None:
+    def _item_granted(self, answer: Granted) -> None:
         self._item = answer.item
 
     def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
         if reason == OTHER_PERMITS:
-            rule = f"{self.name!r} has another number of permits now: stats().size tells it, resize() changes it"
-            return InvalidConfig("permits", self._terms.pool._permits, rule)
+            rule = f"{self.name!r} has another number of permits now; stats().size returns it, resize() changes it"
+            return InvalidConfig("permits", self._borrow.pool.permits, rule)
         return super()._refusal(reason, waited_s)
-
-
-async def resize(semaphore: SemaphoreBase, permits: int) -> None:
-    """Another number of seats, for everybody. Seats that are taken beyond it go when they come back."""
-    count = _checked(permits)
-    seats = [str(number) for number in range(1, count + 1)]
-    await change(semaphore, "set", seats, leave=True, permits=count)
-    semaphore._permits = count
 
 
 def _checked(permits: object) -> int:

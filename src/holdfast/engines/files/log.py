@@ -79,7 +79,8 @@ class VersionLog:
                 if error.errno not in _GONE or not left:
                     raise
                 if self._folder < 0:
-                    return NO_VERSION  # there is no folder; otherwise the folder or its highest version went meanwhile: look again
+                    return NO_VERSION
+                # The folder or its highest version was removed meanwhile: look again.
         raise AssertionError("the last look returns or raises")
 
     def write(self, base: Version, body: bytes, visible: Callable[[], None] = lambda: None) -> WriteResult:
@@ -149,7 +150,7 @@ class VersionLog:
         return stat.S_ISREG(status.st_mode)
 
     def _clear_below(self, number: int) -> None:
-        """Remove old versions, lowest first; one that cannot be removed ends it, because none above may go before it."""
+        """Remove old versions, lowest first; stop at one that cannot be removed, because it must go before those above."""
         keep = _KEEP_NETWORK if self._root.network else _KEEP
         with contextlib.suppress(OSError):
             for old in self.numbers:

@@ -2,8 +2,8 @@
 
 Everything is in `.holdfast` inside the directory that the URL names. That directory must exist: the engine does not
 create it, so that an empty mount point never stands in for a volume that is not mounted. The first open tests every
-operation that the engine relies on. No symbolic link is followed. A `.holdfast` of another layout is refused, and nothing
-in it is changed.
+operation that the engine relies on. No symbolic link is followed. A `.holdfast` of another layout is refused, and
+nothing in it is changed.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Root:
         layout = self._read("layout", home) or _UNMARKED
         if layout != str(LAYOUT):
             detail = (
-                f"{self.home} has layout {layout}, and this version of holdfast uses layout {LAYOUT}: stop every process "
-                f"that uses it and move {self.home} away, or install the version that wrote it"
+                f"{self.home} has layout {layout}, and this version of holdfast uses layout {LAYOUT}: stop every "
+                f"process that uses it and move {self.home} away, or install the version that wrote it"
             )
             raise Unavailable(NAME, "other layout", detail)
 

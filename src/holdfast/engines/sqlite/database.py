@@ -1,8 +1,8 @@
 """One SQLite file in one process: the connection, the gate, and what happens at a fork.
 
 Every transaction runs behind the gate, a lock on one byte of a file beside the database. Writers wait for the gate in
-the kernel, where SQLite alone would let them poll and starve; and no commit can meet another process's checkpoint. There
-is one connection per process and file, used under the gate's mutex.
+the kernel, where SQLite alone would let them poll and starve; and no commit can meet another process's checkpoint.
+There is one connection per process and file, used under the gate's mutex.
 """
 
 from __future__ import annotations

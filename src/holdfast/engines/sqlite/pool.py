@@ -109,7 +109,10 @@ TABLES = ("pool_item", "pool_share", "pool_waiter", "pool_tombstone")
 
 _NEVER_US = 2**62
 _FORGET_AT_ONCE = 20
-_FIELDS = "name, state, ord, back_us, cooldown_ms, used, since_us, fence, last, leaving, token, client, holder, ttl_ms, tag, ppm"
+_FIELDS = (
+    "name, state, ord, back_us, cooldown_ms, used, since_us, fence, last, leaving,"
+    " token, client, holder, ttl_ms, tag, ppm"
+)
 _ITEM = f"SELECT {_FIELDS} FROM pool_item WHERE pool = ?"  # noqa: S608 - all texts stand here
 _FIND = f"{_ITEM} AND name = ?"
 _TAKEN_BY = f"{_ITEM} AND token = ? AND token <> ''"

@@ -1,9 +1,9 @@
 """Lock files: the gate that transactions pass one at a time, and the live file that proves which sessions live.
 
-A lock file is opened once per process. POSIX locks belong to the process, and the kernel drops them when *any* descriptor
-of the file is closed; so there is one descriptor per file (found by device and inode), and it stays open for as long as a
-database uses it or a byte of it is locked. A forked child does not inherit POSIX locks, which is why they are used: a
-child that lives on must not keep a dead parent's locks.
+A lock file is opened once per process. POSIX locks belong to the process, and the kernel drops them when *any*
+descriptor of the file is closed; so there is one descriptor per file (found by device and inode), and it stays open for
+as long as a database uses it or a byte of it is locked. A forked child does not inherit POSIX locks, which is why they
+are used: a child that lives on must not keep a dead parent's locks.
 
 A killed parent must not free a lease under which its child still works, if the child was given the session's liveness
 descriptor. So a second byte of the live file can be locked on an open file description, which children inherit: the
@@ -71,7 +71,7 @@ class LockFile:
         self._passes = 0
 
     def close_if_idle(self) -> bool:
-        """Close the file if no database uses it, no byte of it is locked and no thread waits for one; return true if closed."""
+        """Close the file, and return true, if no database uses it, no byte is locked and no thread waits for one."""
         if self.users or self.mine or self.kernel_waits:
             return False
         os.close(self.descriptor)

@@ -78,7 +78,8 @@ _OF_CLIENT = f"{_CONSUMER} AND client = ? ORDER BY expires_us, token LIMIT ?"
 _SOONEST = f"{_CONSUMER} ORDER BY expires_us, token LIMIT ?"
 _PUT_CONSUMER = (
     f"INSERT INTO queue_consumer (queue, {_CONSUMER_FIELDS}) VALUES (?{', ?' * 10})"  # noqa: S608
-    " ON CONFLICT (queue, token) DO UPDATE SET (ttl_ms, expires_us, blame) = (excluded.ttl_ms, excluded.expires_us, excluded.blame)"
+    " ON CONFLICT (queue, token) DO UPDATE"
+    " SET (ttl_ms, expires_us, blame) = (excluded.ttl_ms, excluded.expires_us, excluded.blame)"
 )
 _ADD_WAITING = (
     "UPDATE queue_consumer SET waiting ="

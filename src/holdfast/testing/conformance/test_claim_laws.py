@@ -179,7 +179,7 @@ def test_a_refused_claim_says_why_in_words_about_the_key(face):
             owner.claim("chat-0")
         facts = (refusal.value.name, refusal.value.queue, refusal.value.reason)
         assert facts == ("chat-0", "sessions", "delayed")
-        said = "key 'chat-0' of queue 'sessions' was not claimed: it comes back when its delay is over"
+        said = "key 'chat-0' of queue 'sessions' was not claimed: its delay has not ended"
         assert str(refusal.value) == said
         without = queue.publish("y")
         with pytest.raises(NotFound, match="a message without a key has only an id, and cannot be claimed"):

@@ -30,7 +30,7 @@ def test_many_read_at_once_and_a_writer_is_alone(face):
         lease.release()
 
     with rw.write() as lease:
-        assert (lease.side, lease.name) == ("write", "index")
+        assert (lease.mode, lease.name) == ("write", "index")
         assert other.read().try_acquire() is None
         assert other.write().try_acquire() is None
     other.read().acquire(timeout=0).release()

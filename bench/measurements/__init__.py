@@ -1,0 +1,1 @@
+"""One module per kind of measurement. Each takes an testbed and a scale and gives rows for the results."""

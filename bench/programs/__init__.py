@@ -1,0 +1,1 @@
+"""Programs that measurements start as processes of their own."""
