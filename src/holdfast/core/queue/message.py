@@ -223,8 +223,8 @@ async def conclude(
 ) -> tuple[str, ...]:
     """Send what became of these messages; return the entries that this consumer does not have any more.
 
-    `again`: an interrupted call may have sent the same outcomes before. After trouble on the way it sends them again for
-    the wire timeout; then, where a consumer is given, the keeper goes on.
+    `again`: an interrupted call may have sent the same outcomes before. After trouble on the way it sends them again
+    for the wire timeout; then, where a consumer is given, the keeper goes on.
     """
     client, restarts = queue._client, queue._client.engine.restarts
     command = RecordOutcomes(queue.name, lease.token, outcomes, queue._dead_max)
