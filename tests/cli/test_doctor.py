@@ -16,7 +16,7 @@ from tests.support.clusters import Cluster
 
 KIND = "valkey" if "valkey" in available() else next(iter(available()), None)
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ["~hf1:*", "resetchannels", "&hf1:wake:*", "+@all", "-@admin"]
+NEEDED = ["~hf2:*", "resetchannels", "&hf2:wake:*", "+@all", "-@admin"]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_healthy_engine_is_reported_with_its_promise(tool):
     assert code == 0
     assert "no problems found" in text
     assert str(promise) in text
-    assert answer["promise"]["limits"] == [limit._asdict() for limit in promise.limits]
+    assert answer["promise"]["caveats"] == [limit._asdict() for limit in promise.caveats]
     assert answer["promise"]["scope"] == promise.scope
     assert (answer["findings"], answer["notes"], answer["code"]) == ([], [], 0)
     assert answer["version"] == holdfast.__version__
@@ -71,7 +71,7 @@ def test_eviction_and_a_read_only_server_are_findings(served):
     server.command("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "allkeys-lru")
     unlimited, noted = people(served), served.json("doctor")
     server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    server.command("SET", "hf1:{left}", "by hand")
+    server.command("SET", "hf2:{left}", "by hand")
     server.command("SET", "hf9:{other}", "a later layout")
     littered = people(served)
     server.command("FLUSHALL")
@@ -85,7 +85,7 @@ def test_eviction_and_a_read_only_server_are_findings(served):
     assert (noted["findings"], "allkeys-lru" in noted["notes"][0]["what"]) == ([], True)
     assert littered[0] == 1
     assert "never expire" in littered[1]
-    assert "hf1:{left}" in littered[1]
+    assert "hf2:{left}" in littered[1]
     assert "another layout" in littered[1]
     assert replica[0] == 2
     assert "replica" in replica[1]
@@ -123,7 +123,7 @@ def test_missing_rights_are_named_one_by_one(served):
     documented_user = as_user(*documented)
     without_info = as_user(*documented, "-info")
     listed = served.inside("ls", env={"HOLDFAST_URL": f"redis://app:pw@127.0.0.1:{server.port}"})
-    without_channels = as_user("~hf1:*", "resetchannels", "+@all", "-@admin")
+    without_channels = as_user("~hf2:*", "resetchannels", "+@all", "-@admin")
     without_scripts = as_user(*NEEDED, "-evalsha", "-eval")
 
     assert (full[0], documented_user[0], without_info[0]) == (0, 0, 1)

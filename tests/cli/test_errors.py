@@ -74,7 +74,7 @@ def test_every_command_reports_an_unusable_engine_in_the_same_way(tmp_path):
     if KIND is None:
         pytest.skip(missing())
     with Server(KIND, password="right") as server, Tool(Served(server), tmp_path) as tool:
-        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf1:*", "+ping", "+client|setname", "+select")
+        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf2:*", "+ping", "+client|setname", "+select")
         where = f"127.0.0.1:{server.port}"
         causes = {
             "missing": ("redis://127.0.0.1:1", "unreachable", "is it running", codes.UNAVAILABLE),

@@ -26,9 +26,9 @@ def functions_of(path):
 def test_every_limit_is_shown_by_a_test(engine):
     """A sentence about what is not promised is worth what shows it: a test of that name, in that file."""
     promise = engine.connect().promise()
-    limits = [*promise.limits, *(limit for rule in TABLE for limit in rule.limits)]
+    caveats = [*promise.caveats, *(limit for rule in TABLE for limit in rule.caveats)]
     missing = []
-    for limit in limits if promise.engine == "redis" else promise.limits:
+    for limit in caveats if promise.engine == "redis" else promise.caveats:
         path, _, name = limit.shown_by.partition("::")
         if not (ROOT / path).is_file() or name not in functions_of(path):
             missing.append(limit.shown_by)

@@ -177,8 +177,8 @@ def test_a_promise_can_be_read_by_people_and_by_programs():
 
     assert told["level"] == promise.level
     assert told["facts"]["role"] == "primary"
-    assert told["limits"][0].keys() == {"sentence", "shown_by"}
-    for text in (*told["reasons"], *told["unseen"], *told["changes"], *(each["sentence"] for each in told["limits"])):
+    assert told["caveats"][0].keys() == {"sentence", "shown_by"}
+    for text in (*told["reasons"], *told["unseen"], *told["changes"], *(each["sentence"] for each in told["caveats"])):
         assert text in str(promise)
     assert {*promise._fields} == told.keys()
 
@@ -196,7 +196,7 @@ def test_of_several_servers_the_weakest_decides():
         assert not promise.fences_grow
         assert sum("redis://b" in reason for reason in promise.reasons) == 2
         assert not any("redis://a" in reason or "redis://c" in reason for reason in promise.reasons)
-        assert {*promise.limits} == {*promised(SOUND).limits, *promised(evicts).limits}
+        assert {*promise.caveats} == {*promised(SOUND).caveats, *promised(evicts).caveats}
         json.dumps(promise.as_dict())
 
 

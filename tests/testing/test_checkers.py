@@ -73,7 +73,7 @@ def test_a_claim_is_ended_by_its_own_end_only(no_end):
     assert violation.events == (history[0], history[2])
 
 
-def test_two_claims_at_one_instant_are_an_overlap():
+def test_two_holders_at_one_instant_are_an_overlap():
     """The first promise of a lock."""
     history = [
         event(10, "a", "granted", until_ns=50),
@@ -83,7 +83,7 @@ def test_two_claims_at_one_instant_are_an_overlap():
 
     [violation] = overlapping_holders(history)
     assert violation.checker == "overlapping_holders"
-    assert "b (pid 2) claims 'orders' while a (pid 1) still claims it" in str(violation)
+    assert "b (pid 2) holds 'orders' while a (pid 1) still holds it" in str(violation)
 
 
 def test_a_claim_ends_when_it_is_trusted_no_longer():

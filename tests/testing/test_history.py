@@ -1,4 +1,4 @@
-"""The recorder: whole lines, whoever dies."""
+"""The recorder writes whole lines, whichever process dies."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_storm_of_kills_loses_and_mixes_no_line(holdfast_history, holdfast_wor
     values = defaultdict(list)
     for event in holdfast_history.read():
         values[event.pid].append(event.value)
-    # One that was killed before its first line has left nothing, which is no hole.
+    # A worker that was killed before its first line has left nothing, which is no hole.
     assert values.keys() <= {worker.pid for worker in workers}
     assert len(values) > len(workers) // 2
     assert all(seen == list(range(len(seen))) for seen in values.values())
@@ -134,18 +134,18 @@ def test_events_come_back_in_the_order_of_time(holdfast_history):
     assert read_history(holdfast_history.path) == events
 
 
-def test_the_dead_do_not_record(holdfast_history):
-    """A death carries the pid of the dead, not of the one who tells; so it has its own method."""
+def test_a_dead_worker_does_not_record_its_death(holdfast_history):
+    """A death has the pid of the dead worker, not of the process that records it; so it has its own method."""
     recorder = holdfast_history.recorder("parent")
 
-    with pytest.raises(ValueError, match="the dead"):
+    with pytest.raises(ValueError, match="a dead worker"):
         recorder.record("died", "orders")
 
     assert recorder.died("a", 42).pid == 42
 
 
 def test_a_tail_gives_each_event_once_while_the_history_grows(tmp_path):
-    """Whoever watches a run need not read all of it again."""
+    """A process that watches a run need not read all of it again."""
     path = tmp_path / "history.jsonl"
     with Recorder(path, "a") as recorder:
         tail = Tail(path)

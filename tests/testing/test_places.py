@@ -106,7 +106,7 @@ def test_the_answer_that_grants_can_be_lost_and_the_door_shut(redis):
         link.drop_answer(granted, refuse=True)
         attempt = Later(lambda: hf.lock("x", ttl=20).acquire(timeout=20))
         eventually(lambda: link.dropped, 10)
-        assert redis.server.command("EXISTS", "hf1:{x}") == 1
+        assert redis.server.command("EXISTS", "hf2:{x}") == 1
         assert not attempt.done
 
         link.accept()

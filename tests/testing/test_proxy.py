@@ -267,7 +267,7 @@ def test_a_server_that_is_away_looks_away_through_the_proxy():
 
 def test_a_fault_in_the_past_is_refused(proxy):
     """The first next command is number one."""
-    with pytest.raises(ValueError, match="already come by"):
+    with pytest.raises(ValueError, match="the next command is number 1"):
         proxy.drop_reply(0)
 
 

@@ -1,4 +1,4 @@
-"""Zombie time, on small histories made by hand: code that ran after the lease was another's."""
+"""Stale work, on small histories made by hand: code that ran after another worker had the lease."""
 
 from __future__ import annotations
 
@@ -25,60 +25,60 @@ def worked(since_ms, until_ms, detail=None):
 TAKEN_OVER = [event(0, "a", "granted", fence=1), event(1000, "b", "granted", fence=2)]
 
 
-def test_code_after_the_successors_grant_is_zombie_time():
-    """It ends when the holder knows."""
+def test_code_after_the_successors_grant_is_stale_work():
+    """Stale work ends when the holder learns of the loss."""
     history = [*TAKEN_OVER, worked(500, 510), worked(1100, 1110), worked(1110, 1120), event(1121, "a", "lost", fence=1)]
 
-    [zombie] = find_stale_work(history)
+    [stale] = find_stale_work(history)
 
-    assert zombie.length_ns == 20 * MS
-    assert zombie.successor.worker == "b"
+    assert stale.length_ns == 20 * MS
+    assert stale.successor.worker == "b"
 
 
-def test_a_frozen_holder_does_nothing_and_so_is_no_zombie():
-    """Only code that ran counts; it was told as soon as it moved again."""
+def test_a_frozen_holder_does_no_stale_work():
+    """Only code that ran counts; the holder learned of the loss as soon as it ran again."""
     assert find_stale_work([*TAKEN_OVER, worked(500, 510), event(5000, "a", "lost", fence=1)]) == []
 
 
-def test_work_under_the_newest_lease_is_no_zombie():
-    """Nobody came after it."""
+def test_work_under_the_newest_lease_is_not_stale():
+    """The lease has no successor."""
     later = event(1500, "b", "worked", fence=2, since_ms=1400)
 
     assert find_stale_work([*TAKEN_OVER, later]) == []
 
 
-def test_the_cause_of_a_zombie_is_the_fault_that_struck_it():
-    """Or it is unknown, and somebody should look."""
+def test_the_cause_of_stale_work_is_the_fault_that_affected_its_worker():
+    """Without such a fault the cause is unknown."""
     history = [*TAKEN_OVER, worked(1100, 1110)]
     frozen = [
         event(600, "b", "fault", name="a", value=1, detail="freeze"),
         event(1090, "b", "healed", name="a", value=1, detail="freeze"),
     ]
 
-    assert [zombie.cause for zombie in find_stale_work(history)] == ["unknown"]
-    assert [zombie.cause for zombie in find_stale_work([*history, *frozen])] == ["freeze"]
+    assert [stale.cause for stale in find_stale_work(history)] == ["unknown"]
+    assert [stale.cause for stale in find_stale_work([*history, *frozen])] == ["freeze"]
 
 
-def test_a_holder_that_asks_and_is_not_told_is_accused():
-    """Many steps, each after a question that was answered with yes."""
+def test_a_holder_that_checks_and_learns_of_its_loss_too_late_is_reported():
+    """Many steps, each after a check that passed."""
     steps = [worked(1000 + 10 * step, 1010 + 10 * step) for step in range(1, 60)]
 
     [violation] = late_loss_reports([*TAKEN_OVER, *steps])
 
-    assert "went on for 590 ms, asking all the time, after b had 'x'" in violation.sentence
+    assert "went on for 590 ms, checking all the time, after b had 'x'" in violation.sentence
 
 
-def test_a_holder_that_never_asks_is_measured_and_not_accused():
-    """Nobody can tell it; only the guard stops it."""
+def test_a_holder_that_never_checks_is_measured_and_not_reported():
+    """It cannot learn of its loss; only a guard stops it."""
     steps = [worked(1000 + 10 * step, 1010 + 10 * step, UNCHECKED) for step in range(1, 60)]
     history = [*TAKEN_OVER, *steps]
 
     assert late_loss_reports(history) == []
-    assert [zombie.length_ns for zombie in find_stale_work(history)] == [590 * MS]
+    assert [stale.length_ns for stale in find_stale_work(history)] == [590 * MS]
 
 
-def test_a_step_or_two_too_many_is_nobodys_fault():
-    """It asked, was frozen, and went on: no check can help against that."""
+def test_a_step_or_two_too_many_is_no_violation():
+    """The holder checked, was frozen, and went on: no check can prevent that."""
     assert late_loss_reports([*TAKEN_OVER, worked(1100, 1120), event(1121, "a", "lost", fence=1)]) == []
 
 
@@ -90,10 +90,10 @@ def test_a_step_or_two_too_many_is_nobodys_fault():
         ([event(10, "b", "fault", name="a", since_ms=10, until_ns=90 * MS, detail="cut")], ("cut", "a", 10, 90)),
         ([event(10, "b", "fault", name="", value=1, detail="restart")], ("restart", "", 10, float("inf"))),
     ],
-    ids=["a death", "told afterwards", "an instant with an aftermath", "never healed"],
+    ids=["a death", "recorded afterwards", "no length but effects", "never healed"],
 )
-def test_a_fault_lasts_from_its_strike_to_its_end(events, expected):
-    """What is excused is excused for that long."""
+def test_a_fault_lasts_from_its_start_to_its_end(events, expected):
+    """A fault excuses delays for that long."""
     [window] = fault_windows(events)
 
     assert (window.kind, window.target, window.start_ns / MS, window.end_ns / MS) == expected

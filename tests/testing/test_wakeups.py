@@ -48,7 +48,7 @@ def test_a_wake_up_is_the_time_from_release_to_grant():
     assert wake_ups_ns(handed_over(0.1), BOUNDS) == [pytest.approx(0.1 * S), pytest.approx(0.1 * S)]
 
     came_later = [
-        event(15.9, "c", "requested") if one.kind == "requested" and one.worker == "c" else one for one in handed_over(0.1)
+        event(15.9, "c", "requested") if (one.kind, one.worker) == ("requested", "c") else one for one in handed_over(0.1)
     ]
     came_later = [one for one in came_later if (one.worker, one.kind) != ("c", "waiting")]
     assert len(wake_ups_ns(came_later, BOUNDS)) == 1

@@ -29,8 +29,8 @@ _BATCH = 1000
 class LeaseStatus(NamedTuple):
     """A name as people see it.
 
-    `holder` is `None` if it is free. `seconds` is how long it is held already, `remaining` for how much longer unless it
-    is renewed. `waiters` are in order.
+    `holder` is `None` if it is free. `seconds` is how long it is held already, `remaining` for how much longer unless
+    it is renewed. `waiters` are in order.
     """
 
     name: str

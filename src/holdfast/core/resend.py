@@ -1,8 +1,8 @@
 """Send a command again after a lost reply, and interpret the answer to the second copy.
 
 A lost reply leaves open whether the engine applied the command. Every command carries its token (or a fence), so the
-engine applies it once, however many copies arrive; but the second copy's answer may differ from the first one's. So each
-caller says what that answer means (`second_answer`). Only this module knows how a lost reply looks.
+engine applies it once, however many copies arrive; but the second copy's answer may differ from the first one's. So
+each caller defines what that answer means (`second_answer`). Only this module knows how a lost reply looks.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ async def send_safely(client: Client, command: Command, second_answer: SecondAns
 async def send_confirmed(client: Client, command: Command, until_ns: int | None = None) -> Answer:
     """Send a command that counts only once every known replica has it, and return its answer.
 
-    Raise `Unavailable` with the reason `not confirmed` if one replica has it not; it may have been applied all the same.
+    Raise `Unavailable` with the reason `not confirmed` if a replica lacks it; it may have been applied all the same.
     """
     bound_ns = client.clock.now_ns() + WIRE_NS if until_ns is None else until_ns
 

@@ -6,8 +6,11 @@ wake-up for an unknown token is no error, because wake-ups only save time; `on_u
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import TYPE_CHECKING
+
+from holdfast.clock import NS_PER_MS, SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,3 +100,24 @@ class WaiterRegistry:
         for token in self._wakers.copy():  # in one step: other threads register theirs meanwhile
             if token != but:
                 self.wake(token)
+
+
+# A waiter without wake-ups asks again after the first pause; each pause is half as long again, up to the last.
+_PAUSE_FIRST_NS, _PAUSE_LAST_NS = 50 * NS_PER_MS, 500 * NS_PER_MS
+
+
+class AskAgain:
+    """When the waiters of a client ask again, where wake-ups do not arrive: soon at first, then less often."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[str, int] = {}
+
+    def next_ns(self, token: str, until_ns: int) -> int:
+        """Return when the waiter asks again, at most `until_ns`."""
+        pause_ns = self._pauses.get(token, _PAUSE_FIRST_NS)
+        self._pauses[token] = min(_PAUSE_LAST_NS, pause_ns * 3 // 2)
+        return min(until_ns, SYSTEM.now_ns() + int(pause_ns * random.uniform(0.7, 1.3)))  # noqa: S311 - spreads, no secret
+
+    def forget(self, token: str) -> None:
+        """The waiter waits no more."""
+        self._pauses.pop(token, None)

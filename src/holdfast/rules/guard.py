@@ -1,7 +1,7 @@
-"""The law of guards: what a protected resource accepts.
+"""The rule of guards: which fences a protected resource accepts.
 
-A fence that is newer than the newest it has seen, or that very one again from the same token; nothing else. The token
-matters because two servers that were split may have given one number twice.
+It accepts a fence above the newest that it has seen, and the newest fence again from the same token; nothing else. The
+token matters because two servers that were split may have granted one fence twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOKEN_MAX = 200
 
 
 class Bearer(Protocol):
-    """Whoever brings a fence and a token: a lease, an item, a term, a stamp."""
+    """An object with a fence and a token: a lease, an item, a term, a stamp."""
 
     @property
     def fence(self) -> int: ...
@@ -26,7 +26,7 @@ class Bearer(Protocol):
 
 
 class Stamp(NamedTuple):
-    """What a resource remembers of the newest holder that came: how new it is, and whose. Itself a bearer of both."""
+    """What a resource remembers of the newest holder: its fence and its token."""
 
     fence: int
     token: str
@@ -36,19 +36,19 @@ UNSEEN = Stamp(0, "")
 
 
 def accepts(newest: Stamp, stamp: Stamp) -> bool:
-    """Whether a resource that has seen `newest` lets `stamp` write."""
+    """Return whether a resource that has seen `newest` accepts a write by `stamp`."""
     return stamp.fence > newest.fence or stamp == newest
 
 
 def admitted(name: str, newest: Stamp, stamp: Stamp) -> Stamp:
-    """What the resource has to remember from now on; `Fenced` if it must refuse."""
+    """Return the stamp that the resource must remember from now on; raise `Fenced` if it must refuse the write."""
     if not accepts(newest, stamp):
         raise Fenced(name, stamp.fence, newest.fence)
     return stamp
 
 
 def stamp_of(lease: Bearer) -> Stamp:
-    """The stamp that a lease brings, or `InvalidConfig` with the rule it breaks: nothing was asked of the resource."""
+    """Return the stamp of a lease; raise `InvalidConfig`, before any I/O, if it has no valid fence and token."""
     try:
         fence, token = lease.fence, lease.token
     except AttributeError:

@@ -1,9 +1,8 @@
-"""The law of a lease: who may hold, which fence comes next, who is next in line.
+"""The rules of a lease: who may hold it, which fence comes next, and who is next in the waiting line.
 
-Pure functions: a record and a command go in, the next record and the answer come out. No clock, no input, no output.
-Every function first brings the record to the present (`advance`), then refuses, then grants; only what the
-holder says of its own right needs no more than its own lines. An engine loads the
-record, calls the rule, stores what changed and rings the waiter that the step names.
+Pure functions take a record and a command and return the next record and the answer, without a clock or I/O. Every rule
+first brings the record to the present (`advance`), then refuses, then grants; a command of the present holder skips the
+first step. An engine loads the record, calls the rule, stores what changed, and wakes the waiter that the step names.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ NO_SUCH_LEASE = "no such lease"
 
 
 class Step(NamedTuple):
-    """The record after the command, the answer, and the waiter to ring (if the right was offered to one)."""
+    """The record after the command, the answer, and the waiter to wake, if the step offered the lease to one."""
 
     record: Record
     answer: Answer
@@ -49,23 +48,23 @@ class Step(NamedTuple):
 
 
 def next_fence(record: Record, moment: Moment) -> int:
-    """Larger than every fence before it, and larger than any that lost data could have held."""
+    """Return a fence above every earlier one, and above every fence that lost data could have held."""
     return max(record.fence + 1, moment.wall_us)
 
 
 def advance(record: Record, moment: Moment) -> Record:
-    """Bring the record to the present: what lapsed is dropped, a free right goes to the first live waiter."""
+    """Bring the record to the present: drop what has expired, and offer a free lease to the first live waiter."""
     if 0 < record.tombstones.ends_us <= moment.now_us:
         record = record._replace(tombstones=NO_TOMBSTONES)
     if record.waiters.clients and (moment.gone or moment.silent):
-        fallen = record.waiters.clients.keys() & (moment.gone | moment.silent)
-        if fallen:
-            record = record._replace(waiters=record.waiters.without_clients(fallen))
+        dead = record.waiters.clients.keys() & (moment.gone | moment.silent)
+        if dead:
+            record = record._replace(waiters=record.waiters.without_clients(dead))
     holder = record.holder
     if holder is not None and (holder.expires_us <= moment.now_us or holder.client in moment.gone):
         record = record._replace(holder=None)
         if holder.offered and holder.client not in moment.gone and holder.client not in moment.silent:
-            # It may only not have heard. Whoever lives keeps a place in the queue: the last one.
+            # The waiter lives and may only have missed the offer: it keeps a place in the waiting line, the last one.
             late = Waiter(holder.token, holder.client, holder.holder, holder.ttl_ms, moment.now_us)
             record = record._replace(waiters=record.waiters.joined(late))
 
@@ -77,7 +76,7 @@ def advance(record: Record, moment: Moment) -> Record:
 
 
 def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
-    """The right goes to this waiter for a moment, under its own fence; its next acquire confirms it."""
+    """Offer the lease to this waiter for a short time, under a fence of its own; its next acquire confirms it."""
     fence = next_fence(record, moment)
     lasts_us = min(waiter.ttl_ms * 1000, OFFER_MAX_US)
     holder = HolderRecord(
@@ -95,7 +94,7 @@ def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
 
 
 def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
-    """Grant, confirm, queue or refuse: in that one step nobody can come between."""
+    """Grant, confirm an offer, put into the waiting line, or refuse: all in one atomic step."""
     if command.token == record.last:
         return Step(record, Refused(RELEASED))
     before = record
@@ -140,7 +139,7 @@ def _wait(before: Record, record: Record, holder: HolderRecord, command: Acquire
 
 
 def renew(record: Record, command: Renew, moment: Moment) -> Step:
-    """Restart the ttl of a full lease; a lapsed one stays lapsed, even if nobody took it."""
+    """Restart the ttl of a confirmed lease. An expired lease stays expired, even if it is still free."""
     holder = record.holder
     if holder is None or not _holds(holder, command.token, moment) or holder.offered:
         before, record = record, advance(record, moment)
@@ -152,7 +151,7 @@ def renew(record: Record, command: Renew, moment: Moment) -> Step:
 
 
 def release(record: Record, command: Release, moment: Moment) -> Step:
-    """Free the lease and offer it on, in one step; the same token may say so twice."""
+    """Free the lease and offer it to the next waiter, in one step. A second copy answers the same."""
     before, record = record, advance(record, moment)
     holder = record.holder
     if holder is None or holder.token != command.token:
@@ -160,16 +159,16 @@ def release(record: Record, command: Release, moment: Moment) -> Step:
         answer: Answer = Released() if again else _not_held(record, command.token, moment)
         return Step(record, answer, _woken(before, record))
 
-    heir = record.waiters.find(command.to) if command.to else None
+    successor = record.waiters.find(command.to) if command.to else None
     record = Record(record.fence, None, record.waiters, record.tombstones, command.token, moment.now_us)
     if command.tombstone:
         record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, RELEASED), moment)
-    record = advance(record, moment) if heir is None else offer(record, heir, moment)
+    record = advance(record, moment) if successor is None else offer(record, successor, moment)
     return Step(record, Released(), _woken(before, record))
 
 
 def undo(record: Record, command: Undo, moment: Moment) -> Step:
-    """End a token that nobody owns, wherever it stands, and refuse what still comes under it."""
+    """End a token that no caller has, as holder or waiter, and leave a tombstone that refuses late copies."""
     before, record = record, advance(record, moment)
     if record.tombstones.find(command.token, moment.now_us) is None:
         record = _with_tombstone(record, Tombstone(command.token, moment.now_us + TOMBSTONE_US, UNDONE), moment)
@@ -181,7 +180,7 @@ def undo(record: Record, command: Undo, moment: Moment) -> Step:
 
 
 def break_(record: Record, command: Break, moment: Moment) -> Step:
-    """End the lease under this fence by force: the fence grows, the holder will be told why."""
+    """End the lease with this fence by force: the fence grows, and a tombstone keeps the reason for the holder."""
     before, record = record, advance(record, moment)
     holder = record.holder
     if holder is None or holder.fence != command.fence:
@@ -195,38 +194,38 @@ def break_(record: Record, command: Break, moment: Moment) -> Step:
 
 
 def waiter_heartbeat(record: Record, _command: WaiterHeartbeat, moment: Moment) -> Step:
-    """A client says that it lives. An offer that was made but not heard is rung again.
+    """Answer a client's heartbeat, and wake its waiter again if that has not confirmed an offer yet.
 
-    The answer tells when the present lease ends, so that the client looks again just then: every client with a
-    waiter watches the holder, whatever place its waiters have.
+    The answer says when the present lease ends, so that the client sends its next heartbeat just then: every client
+    with a waiter watches the holder, whatever place its waiters have.
     """
     before, record = record, advance(record, moment)
     holder = record.holder
     if holder is None:
         return Step(record, HeartbeatReceived(0))
 
-    unheard = holder if holder.offered and holder.client == moment.client else None
-    wake = _woken(before, record) or unheard
-    answer = HeartbeatReceived(_remaining_ms(holder, moment), unheard.token if unheard else "")
+    unconfirmed = holder if holder.offered and holder.client == moment.client else None
+    wake = _woken(before, record) or unconfirmed
+    answer = HeartbeatReceived(_remaining_ms(holder, moment), unconfirmed.token if unconfirmed else "")
     return Step(record._replace(touched_us=moment.now_us), answer, wake)
 
 
 def show(record: Record, _command: Show, moment: Moment) -> Step:
-    """Who holds and who waits, without changing anything."""
+    """Return who holds and who waits; change nothing."""
     now = advance(record, moment)
     held = now.holder
 
-    def seat(token: str, holder: str, fence: int, since_us: int, until_us: int) -> LeaseParty:
+    def party(token: str, holder: str, fence: int, since_us: int, until_us: int) -> LeaseParty:
         since_ms = (moment.now_us - since_us) // 1000
         return LeaseParty(holder, token, fence, since_ms, max(0, until_us - moment.now_us) // 1000)
 
-    holder = None if held is None else seat(held.token, held.holder, held.fence, held.since_us, held.expires_us)
-    waiters = tuple(seat(waiter.token, waiter.holder, 0, waiter.since_us, 0) for waiter in now.waiters)
+    holder = None if held is None else party(held.token, held.holder, held.fence, held.since_us, held.expires_us)
+    waiters = tuple(party(waiter.token, waiter.holder, 0, waiter.since_us, 0) for waiter in now.waiters)
     return Step(record, LeaseInfo(now.fence, holder, held is not None and held.offered, waiters))
 
 
 def wake_holder(record: Record, _command: WakeHolder, moment: Moment) -> Step:
-    """Wake whoever holds. Nothing is changed, and whoever only has an offer is woken by that."""
+    """Wake the holder; change nothing. A waiter with an unconfirmed offer is woken by the offer instead."""
     holder = advance(record, moment).holder
     if holder is None or holder.offered:
         return Step(record, NotHeld("no owner"))
@@ -234,13 +233,13 @@ def wake_holder(record: Record, _command: WakeHolder, moment: Moment) -> Step:
 
 
 def forget_at_us(record: Record, memory_us: int) -> int:
-    """When nothing of this name needs to be remembered any more, unless it is used again."""
+    """Return when the engine may forget the name, unless it is used again."""
     held_us = 0 if record.holder is None else record.holder.expires_us
     return max(record.touched_us, record.tombstones.ends_us, held_us) + memory_us
 
 
 def _holds(holder: HolderRecord | None, token: str, moment: Moment) -> bool:
-    """Whether this token has the right or the offer just now: then nothing else needs to be brought to the present."""
+    """Return whether this token has the lease or the offer now; then `advance` would change nothing that matters."""
     if holder is None or holder.token != token or holder.expires_us <= moment.now_us:
         return False
     return holder.client not in moment.gone
@@ -256,12 +255,12 @@ def _not_held(record: Record, token: str, moment: Moment) -> NotHeld:
 
 
 def _remaining_ms(holder: HolderRecord, moment: Moment) -> int:
-    """Rounded up: whoever asks again then finds the lease ended."""
+    """Return how long the lease lasts, rounded up, so that a command that is sent then finds it ended."""
     return -(-(holder.expires_us - moment.now_us) // 1000)
 
 
 def _woken(before: Record, after: Record) -> HolderRecord | None:
-    """The waiter to whom this step offered the right, if it did."""
+    """Return the waiter to whom this step offered the lease, if it did."""
     holder = after.holder
     if holder is None or not holder.offered:
         return None

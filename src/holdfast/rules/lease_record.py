@@ -1,7 +1,7 @@
-"""What the law speaks of: a name's record, the line of its waiters, the tombs of ended tokens.
+"""The state that the rules of a lease work on: a name's record, its waiting line, and the tombstones of ended tokens.
 
-All of it are values: a change gives another one, and the old one stays as it was. The line and the tombs are asked
-through a few questions, so that an engine may look up what the law asks for instead of loading all there is.
+All of them are values: a change returns a new value, and the old one stays as it was. The rules use the waiting line
+and the tombstones through small protocols, so that an engine can look up single rows instead of loading everything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SWEEP_MIN = 64
 
 
 class HolderRecord(NamedTuple):
-    """Who has the right, or to whom it is offered."""
+    """The holder of a lease, or the waiter to whom it is offered."""
 
     token: str
     client: str
@@ -28,7 +28,7 @@ class HolderRecord(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """One place in the queue."""
+    """One place in the waiting line."""
 
     token: str
     client: str
@@ -38,7 +38,7 @@ class Waiter(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """A token that has ended; whatever still arrives under it is refused until the tomb crumbles."""
+    """A token that has ended. The engine refuses late commands with it until the tombstone expires."""
 
     token: str
     until_us: int
@@ -47,29 +47,29 @@ class Tombstone(NamedTuple):
 
 
 class Line(Protocol):
-    """The waiters of a name, in order."""
+    """The waiting line of a name: its waiters, in order."""
 
     @property
     def clients(self) -> Mapping[str, int]:
-        """Whose they are, and how many each client has; empty if nobody waits."""
+        """The clients that wait, with the number of waiters of each."""
 
     def first(self) -> Waiter | None:
-        """Whose turn it is next."""
+        """Return the waiter whose turn it is next."""
 
     def find(self, token: str) -> Waiter | None:
-        """The waiter with this token."""
+        """Return the waiter with this token."""
 
     def place(self, token: str) -> int | None:
-        """How many stand before it; `None` if it does not wait."""
+        """Return how many waiters are ahead of it; `None` if it does not wait."""
 
     def joined(self, waiter: Waiter) -> Line:
-        """With one more at the end."""
+        """Return the line with one more waiter at the end."""
 
     def without(self, token: str) -> Line:
-        """With that one gone; the same line if it is not there."""
+        """Return the line without that waiter; the same line if it is not there."""
 
-    def without_clients(self, fallen: AbstractSet[str]) -> Line:
-        """With every waiter of these clients gone."""
+    def without_clients(self, dead: AbstractSet[str]) -> Line:
+        """Return the line without every waiter of these clients."""
 
     def __iter__(self) -> Iterator[Waiter]: ...
 
@@ -77,21 +77,21 @@ class Line(Protocol):
 
 
 class Tombstones(Protocol):
-    """The ended tokens of a name. One that has crumbled is not found, though it may not be cleared away yet."""
+    """The ended tokens of a name. An expired tombstone is not found, though it may still be stored."""
 
     @property
     def ends_us(self) -> int:
-        """When the last of them crumbles; 0 if there is none."""
+        """When the last of them expires; 0 if there is none."""
 
     def find(self, token: str, now_us: int) -> Tombstone | None:
-        """Why this token has ended, if that is still known."""
+        """Return the tombstone of this token, if it has not expired."""
 
     def with_tombstone(self, tombstone: Tombstone, now_us: int) -> Tombstones:
-        """With one more, or with another one in its place."""
+        """Return them with one more, or with another one for the same token."""
 
 
 class Waiters:
-    """A line that carries its waiters."""
+    """A waiting line that holds its waiters in memory."""
 
     __slots__ = ("_by_token", "clients")
 
@@ -124,8 +124,8 @@ class Waiters:
         del rest[token]
         return Waiters(rest, counted(self.clients, waiter.client, -1))
 
-    def without_clients(self, fallen: AbstractSet[str]) -> Waiters:
-        return Waiters.of(waiter for waiter in self if waiter.client not in fallen)
+    def without_clients(self, dead: AbstractSet[str]) -> Waiters:
+        return Waiters.of(waiter for waiter in self if waiter.client not in dead)
 
     def __iter__(self) -> Iterator[Waiter]:
         return iter(self._by_token.values())
@@ -144,7 +144,7 @@ class Waiters:
 
 
 class MemoryTombstones:
-    """Tombs that are carried. What has crumbled is swept when it may be half of all."""
+    """Tombstones in memory. Expired ones are removed when they may be half of all."""
 
     __slots__ = ("_by_token", "_sweep_at", "ends_us")
 
@@ -187,7 +187,7 @@ NO_TOMBSTONES = MemoryTombstones({}, 0)
 
 
 class Record(NamedTuple):
-    """All that is known about one name."""
+    """Everything that an engine stores about one name."""
 
     fence: int = 0
     holder: HolderRecord | None = None
@@ -198,10 +198,10 @@ class Record(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What the engine sees as it answers: its clock, who asks, and which clients have fallen silent.
+    """What the engine knows as it answers: its clocks, the client that sent the command, and which clients are dead.
 
-    `gone` are clients proven dead: their leases end at once. `silent` are clients whose liveness mark lapsed: their
-    waiters fall, their leases run to the end of the ttl.
+    `gone` are clients that are proven dead: their leases end at once. `silent` are clients without a recent heartbeat:
+    their waiters leave the line, and their leases run to the end of the ttl.
     """
 
     now_us: int
@@ -212,7 +212,7 @@ class Moment(NamedTuple):
 
 
 def counted(clients: Mapping[str, int], client: str, more: int) -> dict[str, int]:
-    """The clients of a line after one of them has so many more; who has none left is not among them."""
+    """Return the counts after adding `more` to one client; a client with none left is dropped."""
     counts = dict(clients)
     counts[client] = counts.get(client, 0) + more
     if not counts[client]:

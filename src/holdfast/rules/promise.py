@@ -1,7 +1,7 @@
-"""What may be relied on, as a value: how it is told, compared, and measured against what somebody requires.
+"""The promise of an engine as a value: how it is shown, compared, and checked against what a program requires.
 
-Levels and scopes are ordered: each holds all that the ones before it hold. Whoever requires one is content with any
-that comes after it.
+Levels and scopes are ordered: each includes all that come before it. A program that requires one accepts every later
+one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AMONG = {
     "host": "the processes of one host",
     "hosts": "the processes of many hosts",
 }
-# Where to find what no setting of the engine at hand gives.
+# Which engine to use instead, if no setting of the present one helps.
 _ELSEWHERE = {
     "host": "use sqlite:// for the processes of one host, redis:// for those of many",
     "hosts": "use redis:// or valkey://, or file:// in a directory that the hosts share",
@@ -42,17 +42,17 @@ _NOT_SEEN = "not seen"
 
 
 class Caveat(NamedTuple):
-    """Something an engine cannot promise, and the test that shows it."""
+    """One exception to a promise, and the test that shows it."""
 
     sentence: str
     shown_by: str
 
 
 class Promise(NamedTuple):
-    """What may be relied on, as a value: print it, compare it, refuse to start without it.
+    """What a program may rely on: print it, compare it, or refuse to start without it.
 
-    `reasons` say why it is so, `unseen` what could not be looked at, `changes` what would make it stronger. `facts` are
-    what was seen, in pairs; `None` is what was not.
+    `reasons` explain the level, `caveats` are its exceptions, `unseen` lists what could not be checked, and `changes`
+    what would make it stronger. `facts` are pairs of a setting and its value; `None` if it could not be read.
     """
 
     engine: str
@@ -61,7 +61,7 @@ class Promise(NamedTuple):
     fifo: bool
     fences_grow: bool
     reasons: tuple[str, ...]
-    limits: tuple[Caveat, ...]
+    caveats: tuple[Caveat, ...]
     unseen: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     facts: tuple[tuple[str, Any], ...] = ()
@@ -74,33 +74,33 @@ class Promise(NamedTuple):
             f"  fences       {'only grow' if self.fences_grow else 'may repeat or go back'}",
             *(f"  because      {reason}" for reason in self.reasons),
             *(f"  not seen     {what}" for what in self.unseen),
-            *(f"  except       {limit.sentence}" for limit in self.limits),
+            *(f"  except       {caveat.sentence}" for caveat in self.caveats),
             *(f"  to change    {change}" for change in self.changes),
         ]
         return "\n".join(lines)
 
     def advice(self, missing: Iterable[str]) -> tuple[str, ...]:
-        """What to do for words that it does not hold: settings where they help, else another engine."""
-        told: list[str] = []
+        """Return what to do for required words that it lacks: settings where they help, else another engine."""
+        advice: list[str] = []
         for word in missing:
             helps = bool(self.changes) and word not in (*SCOPES, FAILOVER)
-            told += self.changes if helps else (_ELSEWHERE[word],)
-        return tuple(dict.fromkeys(told))
+            advice += self.changes if helps else (_ELSEWHERE[word],)
+        return tuple(dict.fromkeys(advice))
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for programs: only what JSON knows."""
+        """Return the promise as a dictionary of plain values, ready for JSON."""
         lists = {name: list(getattr(self, name)) for name in ("reasons", "unseen", "changes")}
-        limits = [limit._asdict() for limit in self.limits]
-        return self._asdict() | lists | {"limits": limits, "facts": dict(self.facts)}
+        caveats = [caveat._asdict() for caveat in self.caveats]
+        return self._asdict() | lists | {"caveats": caveats, "facts": dict(self.facts)}
 
 
 def weaker(one: str, other: str) -> str:
-    """The weaker of two levels."""
+    """Return the weaker of two levels."""
     return min(one, other, key=LEVELS.index)
 
 
 def required(words: str | Iterable[str]) -> tuple[str, ...]:
-    """What somebody requires, checked: a word of the promise, or several."""
+    """Return the checked words that a program requires: one word of the promise, or several."""
     wanted = (words,) if isinstance(words, str) or not isinstance(words, Iterable) else tuple(words)
     for word in wanted:
         if word not in WORDS:
@@ -109,7 +109,7 @@ def required(words: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def missing(promise: Promise, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Those of the required words that the promise does not hold."""
+    """Return the required words that the promise does not include."""
     return tuple(word for word in wanted if not _holds(promise, word))
 
 
@@ -122,23 +122,23 @@ def _holds(promise: Promise, word: str) -> bool:
 
 
 def difference(before: Promise, now: Promise) -> str:
-    """How a promise has changed, in a sentence that begins with weaker, stronger or changed; empty if it has not."""
-    was, seen = dict(before.facts), dict(now.facts)
-    told = [
-        f"{what.replace('_', ' ')} {_said(was.get(what))} -> {_said(seen.get(what))}"
-        for what in {**was, **seen}
-        if was.get(what) != seen.get(what)
+    """Return how a promise has changed, as text that begins with weaker, stronger or changed; empty if it has not."""
+    old, new = dict(before.facts), dict(now.facts)
+    changes = [
+        f"{fact.replace('_', ' ')} {_fact_shown(old.get(fact))} -> {_fact_shown(new.get(fact))}"
+        for fact in {**old, **new}
+        if old.get(fact) != new.get(fact)
     ]
     if before.fences_grow != now.fences_grow:
-        told.insert(0, "fences grow" if now.fences_grow else "fences may go back")
+        changes.insert(0, "fences grow" if now.fences_grow else "fences may go back")
     if before.level != now.level:
-        told.insert(0, f"{before.level} -> {now.level}")
-    if not told:
+        changes.insert(0, f"{before.level} -> {now.level}")
+    if not changes:
         return ""
     ranks = [(LEVELS.index(promise.level), promise.fences_grow) for promise in (before, now)]
-    way = "weaker" if ranks[1] < ranks[0] else "stronger" if ranks[1] > ranks[0] else "changed"
-    return f"{way}: {', '.join(told)}"
+    direction = "weaker" if ranks[1] < ranks[0] else "stronger" if ranks[1] > ranks[0] else "changed"
+    return f"{direction}: {', '.join(changes)}"
 
 
-def _said(fact: Any) -> str:
+def _fact_shown(fact: Any) -> str:
     return _NOT_SEEN if fact is None else str(fact)

@@ -1,6 +1,6 @@
 """How long a holder may trust a lease, when it renews, and how long a waiter may sleep.
 
-All numbers are the same on every engine and through both faces: this is where they stand.
+These numbers are the same on every engine and through both faces.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ FAR_MS = 10_000
 
 
 def margin_ms(ttl_ms: int) -> int:
-    """How much earlier than the engine the holder stops trusting: clocks drift and threads are late."""
+    """Return how much earlier than the engine the holder stops trusting: clocks drift and threads are late."""
     return max(MARGIN_MIN_MS, ttl_ms // 20)
 
 
 def trusted_ms(ttl_ms: int) -> int:
-    """How long after the command was *sent* the holder may still act as one."""
+    """Return how long after the command was *sent* the holder may trust the lease."""
     return ttl_ms - margin_ms(ttl_ms)
 
 
 def renew_after_ms(ttl_ms: int) -> int:
-    """How long after a grant or a renewal the next renewal is due: two may fail before the lease does."""
+    """Return how long after a grant or a renewal the next renewal is due: two may fail before the lease expires."""
     return max(RENEW_MIN_MS, ttl_ms // 3)
 
 
 @lru_cache(maxsize=256)
 def spans_ns(ttl_ms: int) -> tuple[int, int]:
-    """Trust and renewal of a ttl, in nanoseconds: asked for with every grant, and the same every time."""
+    """Return `trusted_ms` and `renew_after_ms` in nanoseconds. Cached, because every grant needs them."""
     return trusted_ms(ttl_ms) * 1_000_000, renew_after_ms(ttl_ms) * 1_000_000
 
 
 def recheck_after_ms(position: int, remaining_ms: int, ttl_ms: int) -> int:
-    """How long a waiter sleeps before it asks again by itself.
+    """Return how long a waiter sleeps before it sends its acquire again without a wake-up.
 
-    The first two watch the end of the current lease, so that a dead holder is replaced at once. The others rely on
-    being rung and on the mark of their client; they ask seldom, the further back the later.
+    The first two waiters watch the end of the present lease, so that a dead holder is replaced at once. The others rely
+    on wake-ups and on the heartbeats of their client; the further back they stand, the longer they sleep.
     """
     if position < WATCHERS:
         return max(1, remaining_ms) + position * MARGIN_MIN_MS

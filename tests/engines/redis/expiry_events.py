@@ -40,8 +40,8 @@ class Listener:
         self.engine.close()
 
 
-def live_key(name, token, prefix="hf1"):
-    return f"{prefix}:{{{name}}}:mq:live:{token}"
+def live_key(name, token, prefix="hf2"):
+    return f"{prefix}:{{{name}}}:queue:alive:{token}"
 
 
 def end(server, name, token, **where):

@@ -4,8 +4,8 @@
 # after it are what the scripts call; the last ones are said when a connection opens. (redis-py also says CLIENT SETINFO
 # and does without; Redis 7.0 does not know that word in a rule. `resetchannels` is for Redis 6.2, where a new user may
 # use all channels.)
-KEYS = "~hf1:*"
-CHANNELS = ("resetchannels", "&hf1:wake:*")
+KEYS = "~hf2:*"
+CHANNELS = ("resetchannels", "&hf2:wake:*")
 COMMANDS = (
     "+evalsha", "+eval",
     "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zrank", "+zadd", "+zrem",

@@ -47,7 +47,7 @@ def side(url, sentinels, folder, label, confirm):
                 turn(hf, guard, recorder, accepted, confirm)
         beside.join()
         told = {"level": promise.level, "fences grow": promise.fences_grow, "accepted": accepted, "textbook": counted}
-        told["limits"] = [limit.sentence for limit in promise.limits]
+        told["caveats"] = [limit.sentence for limit in promise.caveats]
         send_line(json.dumps(told))
         hf.close(timeout=5)
 
@@ -127,7 +127,7 @@ def judged(told, events, cut_ns, healed_ns):
         "repeated by the textbook": len(counted) - len(set(counted)),
         "repeated by us": len(grants) - len({fence for fence, _ in grants}),
         "overlaps": len(overlaps), "promises": [[side["level"], side["fences grow"]] for side in told],
-        "said so": all(any("second holder" in limit for limit in side["limits"]) for side in told),
+        "said so": all(any("second holder" in limit for limit in side["caveats"]) for side in told),
     }  # fmt: skip
 
 

@@ -90,13 +90,13 @@ def test_missing_keys_are_told_by_what_ours_begin_with(place):
 
     told = [refusal(place, taken, "~other:*", *rights, at=at) for at in ("", "?namespace=tenant")]
 
-    assert told == ["~hf1:*", "~hf1:tenant:*"]
+    assert told == ["~hf2:*", "~hf2:tenant:*"]
 
 
 @EVERY_KIND
 def test_what_wake_ups_lack_is_in_the_log(place, caplog):
     """Nobody is refused for it, so it is said once, where people look for what is slow."""
-    grant([place.server], *(each for each in RIGHTS if each != "&hf1:wake:*"))
+    grant([place.server], *(each for each in RIGHTS if each != "&hf2:wake:*"))
     holder, waiter = (place.connect(f"redis://app:pw@127.0.0.1:{place.server.port}") for _ in range(2))
     held = holder.lock("x", ttl=1).acquire()
 
@@ -106,4 +106,4 @@ def test_what_wake_ups_lack_is_in_the_log(place, caplog):
     held.release()
     waiting.result().release()
 
-    assert [line.rpartition(GRANT)[2] for line in caplog.messages if "wake-ups are late" in line] == ["&hf1:wake:*"]
+    assert [line.rpartition(GRANT)[2] for line in caplog.messages if "wake-ups are late" in line] == ["&hf2:wake:*"]

@@ -291,12 +291,12 @@ def tenants(place):
 
 def test_tenants_know_nothing_of_each_other(slow):
     """The same name in two namespaces is two leases; a user's rights may end at one of them."""
-    assert tenants(slow) == {b"hf1:{x}", b"hf1:one:{x}", b"hf1:two.2:{x}"}
+    assert tenants(slow) == {b"hf2:{x}", b"hf2:one:{x}", b"hf2:two.2:{x}"}
 
 
 def test_tenants_of_many_servers_know_nothing_of_each_other(grouped):
     """The same on groups of servers."""
-    assert tenants(grouped) == {b"hf1:{x}", b"hf1:one:{x}", b"hf1:two.2:{x}"}
+    assert tenants(grouped) == {b"hf2:{x}", b"hf2:one:{x}", b"hf2:two.2:{x}"}
 
 
 def test_a_namespace_may_be_an_argument(slow):
@@ -357,28 +357,28 @@ def test_a_server_of_another_kind_is_told_with_what_to_do(server, url, hint):
 
 
 def refused_layout(place, server):
-    """How a client meets a place that somebody else has taken over."""
-    server.command("SET", "hf1:layout", "2")
+    """Return the error of a client that connects to a server with the marker of a later layout."""
+    server.command("SET", "hf2:layout", "3")
     with pytest.raises(Unavailable) as trouble:
         place.connect().lock("x").acquire(timeout=5)
-    server.command("SET", "hf1:layout", "1")
+    server.command("SET", "hf2:layout", "2")
     place.connect().lock("x").acquire(timeout=5).release()
-    server.command("DEL", "hf1:layout")
+    server.command("DEL", "hf2:layout")
     return trouble.value
 
 
-def test_a_place_that_a_later_version_keeps_is_refused(slow):
-    """Two versions with two layouts would not exclude each other: the older one stays out."""
+def test_the_marker_of_a_later_layout_is_refused(slow):
+    """Two versions with two layouts would not exclude each other: the older one refuses the server."""
     trouble = refused_layout(slow, slow.server)
 
-    assert trouble.reason == "other layout"
-    assert "layout '2'" in str(trouble)
+    assert (trouble.reason, trouble.retryable) == ("other layout", False)
+    assert "data of layout 3; this version of holdfast uses layout 2." in str(trouble)
 
 
-def test_a_layout_that_could_not_be_read_is_looked_for_again(new_server, place_on):
-    """A server that has lost its primary answers nothing: that is no word about who keeps the place."""
+def test_a_marker_that_could_not_be_read_is_read_again(new_server, place_on):
+    """A server that has lost its primary answers nothing, so its layout is still unknown."""
     server = new_server(arguments=("--replica-serve-stale-data", "no"))
-    server.command("SET", "hf1:layout", "2")
+    server.command("SET", "hf2:layout", "3")
     server.command("REPLICAOF", "127.0.0.1", "1")
     client = place_on(server).connect()
     with pytest.raises(Unavailable) as trouble:
@@ -390,12 +390,64 @@ def test_a_layout_that_could_not_be_read_is_looked_for_again(new_server, place_o
     with pytest.raises(Unavailable) as trouble:
         client.lock("x").acquire(timeout=5)
     assert trouble.value.reason == "other layout"
-    server.command("DEL", "hf1:layout")
+    server.command("DEL", "hf2:layout")
     client.lock("x").acquire(timeout=5).release()
 
 
-def test_servers_that_a_later_version_keeps_are_refused(grouped):
-    """The same on groups of servers; in a cluster one of them knows."""
-    trouble = refused_layout(grouped, grouped.server.server_of("hf1:layout"))
+def test_the_marker_of_a_later_layout_is_refused_on_groups_of_servers(grouped):
+    """In a cluster one of the servers has the marker."""
+    trouble = refused_layout(grouped, grouped.server.server_of("hf2:layout"))
 
     assert trouble.reason == "other layout"
+
+
+# Keys as layout 1 had them: a lock's record, a queue, a pool.
+OLD_KEYS = ("{x}", "{q}:mq", "{p}:pool:i")
+
+
+@pytest.mark.parametrize("namespace", ["", "one"])
+def test_data_of_the_old_layout_are_refused_and_stay_unchanged(slow, namespace):
+    """A client of the older version may hold a lease there that this version does not see."""
+    server = slow.server
+    url = server.url + (f"?namespace={namespace}" if namespace else "")
+    prefix = f"hf1:{namespace}:" if namespace else "hf1:"
+    keys = [prefix + key for key in OLD_KEYS]
+    for key in keys:
+        server.command("SET", key, "of layout 1")
+    before = {key: server.command("DUMP", key) for key in server.command("KEYS", "*")}
+
+    with pytest.raises(Unavailable) as trouble:
+        slow.connect(url).lock("x").acquire(timeout=5)
+
+    text = str(trouble.value)
+    assert (trouble.value.reason, trouble.value.retryable) == ("other layout", False)
+    assert f"127.0.0.1:{server.port}" in text
+    assert "data of layout 1" in text
+    assert "uses layout 2" in text
+    assert any(key in text for key in keys)
+    assert f"delete the keys {prefix + '{*'!r}, or connect to another server or database" in text
+    assert {key: server.command("DUMP", key) for key in server.command("KEYS", "*")} == before
+    server.command("DEL", *keys)
+    slow.connect(url).lock("x").acquire(timeout=5).release()
+
+
+def test_old_data_of_another_namespace_are_accepted(slow):
+    """Namespaces share nothing, so each may change its version at its own time."""
+    slow.server.command("SET", "hf1:other:{x}", "of layout 1")
+    slow.server.command("SET", "hf10:{x}", "of another program")
+
+    slow.connect(slow.server.url + "?namespace=one").lock("x").acquire(timeout=5).release()
+    slow.connect().lock("x").acquire(timeout=5).release()
+
+    slow.server.command("DEL", "hf1:other:{x}", "hf10:{x}")
+
+
+def test_the_check_for_old_data_costs_no_round_trip_of_its_own(slow):
+    """It is sent in one write with the read of the marker, and looks at a bounded number of keys."""
+    server = slow.server
+    server.command("CONFIG", "RESETSTAT")
+    slow.connect().lock("x").acquire(timeout=5).release()
+
+    stats = server.command("INFO", "commandstats").decode()
+    assert "cmdstat_scan:calls=1," in stats
+    assert "cmdstat_get:calls" in stats

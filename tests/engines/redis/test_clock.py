@@ -119,7 +119,7 @@ def test_a_clock_set_back_by_less_than_the_memory_keeps_fences_growing(place, cl
     first = client.lock("x").acquire()
     first.release()
     if forgotten:
-        eventually(lambda: place.server.command("EXISTS", "hf1:{x}") == 0, 10)
+        eventually(lambda: place.server.command("EXISTS", "hf2:{x}") == 0, 10)
 
     clock.shift(-0.7 if forgotten else -3600, place.server)
     second = client.lock("x").acquire()
@@ -135,7 +135,7 @@ def test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back(place, clo
     assert client.promise().fences_grow
     first = client.lock("x").acquire()
     first.release()
-    eventually(lambda: place.server.command("EXISTS", "hf1:{x}") == 0, 10)
+    eventually(lambda: place.server.command("EXISTS", "hf2:{x}") == 0, 10)
 
     clock.shift(-3600, place.server)
     second = client.lock("x").acquire()

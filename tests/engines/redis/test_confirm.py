@@ -25,7 +25,7 @@ def trio(new_server):
 
 
 def has(server, name):
-    return server.command("EXISTS", f"hf1:{{{name}}}") == 1
+    return server.command("EXISTS", f"hf2:{{{name}}}") == 1
 
 
 def test_a_confirmed_grant_is_on_every_replica_before_anybody_hears_of_it(trio, place_on):
@@ -190,7 +190,7 @@ def test_one_of_many_is_confirmed_as_a_lock_is(trio, place_on, kind):
     client = place.connect()
     client.pool("x").set_items(["a"])
     lease = MANY[kind](client, ttl=2)
-    assert all(replica.command("HLEN", f"hf1:{{x}}:{kind}:t") == 1 for replica in (slow, other))
+    assert all(replica.command("HLEN", f"hf2:{{x}}:{kind}:tokens") == 1 for replica in (slow, other))
     place.until("renewed")
     lease.check()
 
@@ -243,7 +243,7 @@ def test_a_server_without_replicas_confirms_nothing(place):
 def test_without_the_rights_nothing_is_confirmed(new_server, place_on, right):
     """It needs INFO and WAIT; without, it is refused by name, and nothing is left behind."""
     server = new_server()
-    server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf1:*", "allchannels", "+@all", right)
+    server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf2:*", "allchannels", "+@all", right)
     place = place_on(server)
     client = place.connect(f"redis://app:pw@127.0.0.1:{server.port}")
 

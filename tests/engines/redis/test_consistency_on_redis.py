@@ -26,7 +26,7 @@ from holdfast.core.queue.queue import check_consistency
 from holdfast.core.step import run
 from holdfast.testing import eventually
 
-KEY = "hf1:{q}:mq"
+KEY = "hf2:{q}:queue"
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ class Hand:
     def __init__(self, server):
         self._command = server.command
         self.of = {}
-        for entry, text in zip(*[iter(server.command("HGETALL", f"{KEY}:m"))] * 2, strict=True):
+        for entry, text in zip(*[iter(server.command("HGETALL", f"{KEY}:messages"))] * 2, strict=True):
             head, _, tail = text.partition(b"\n")[2].partition(b"\n")
             self.of[tail[: int(head.split()[0])].decode()] = entry.decode()
 
@@ -115,8 +115,8 @@ class Hand:
     def lead(self, id_):
         """Who stood behind is ready as well."""
         self("ZREM", ":behind", self.of[id_])
-        self("ZREM", ":lines", f"1:{id_[0]}{self.of[id_]}")
-        self("RPUSH", ":s:low", self.of[id_])
+        self("ZREM", ":key_lines", f"1:{id_[0]}{self.of[id_]}")
+        self("RPUSH", ":ready:low", self.of[id_])
 
 
 DOUBLE = "message m2 is in 2 places"
@@ -126,61 +126,61 @@ SEVERAL = "1 keys have more than one message that comes first"
 UNLINED = "1 messages behind others are not in line"
 STRAY = "8000000000000000"
 PLANTS = {
-    "in no place": (lambda do: do("LREM", ":s:low", 1, do.of["m2"]), ["1 messages are in no place"]),
-    "with a consumer that is not there": (lambda do: do("HDEL", ":who", "idle"), ["1 messages are in no place"]),
+    "in no place": (lambda do: do("LREM", ":ready:low", 1, do.of["m2"]), ["1 messages are in no place"]),
+    "with a consumer that is not there": (lambda do: do("HDEL", ":consumers", "idle"), ["1 messages are in no place"]),
     "a lane is gone": (
-        lambda do: do("DEL", ":s:low"),
+        lambda do: do("DEL", ":ready:low"),
         ["8 messages are in no place", UNLED.replace("1", "2"), NOTED.replace("1", "2")],
     ),
-    "ready and no message": (lambda do: do("HDEL", ":m", do.of["m2"]), ["1 places have no message"]),
-    "held and no message": (lambda do: do("HDEL", ":m", do.of["held"]), ["1 places have no message"]),
-    "delayed and no message": (lambda do: do("HDEL", ":m", do.of["late"]), ["1 places have no message"]),
-    "ready and delayed": (lambda do: do("ZADD", ":due", "8e15", do.of["m2"]), [DOUBLE]),
-    "ready and held": (lambda do: do("ZADD", ":h:idle", 5, do.of["m2"]), [DOUBLE]),
-    "held by two": (lambda do: do("ZADD", ":h:lazy", 5, do.of["held"]), [DOUBLE.replace("m2", "held")]),
-    "in two lanes": (lambda do: do("RPUSH", ":s:other", do.of["m2"]), [DOUBLE]),
+    "ready and no message": (lambda do: do("HDEL", ":messages", do.of["m2"]), ["1 places have no message"]),
+    "held and no message": (lambda do: do("HDEL", ":messages", do.of["held"]), ["1 places have no message"]),
+    "delayed and no message": (lambda do: do("HDEL", ":messages", do.of["late"]), ["1 places have no message"]),
+    "ready and delayed": (lambda do: do("ZADD", ":delayed", "8e15", do.of["m2"]), [DOUBLE]),
+    "ready and held": (lambda do: do("ZADD", ":held:idle", 5, do.of["m2"]), [DOUBLE]),
+    "held by two": (lambda do: do("ZADD", ":held:lazy", 5, do.of["held"]), [DOUBLE.replace("m2", "held")]),
+    "in two lanes": (lambda do: do("RPUSH", ":ready:other", do.of["m2"]), [DOUBLE]),
     "under two entries": (
-        lambda do: (do("HSET", ":m", STRAY, do("HGET", ":m", do.of["m2"])), do("RPUSH", ":s:low", STRAY)),
+        lambda do: (do("HSET", ":messages", STRAY, do("HGET", ":messages", do.of["m2"])), do("RPUSH", ":ready:low", STRAY)),
         [DOUBLE],
     ),
     "ready and dead": (
         lambda do: (
             do("HSET", ":dead", "m2", do("HGET", ":dead", "dies")),
-            do("ZADD", ":died", 0, do("ZRANGE", ":died", 0, 0)[0].replace(b"dies", b"m2")),
+            do("ZADD", ":dead_order", 0, do("ZRANGE", ":dead_order", 0, 0)[0].replace(b"dies", b"m2")),
         ),
         [DOUBLE],
     ),
     "twice in a lane, far away": (
-        lambda do: do("RPUSH", ":s:low", do.of["m0"]),
+        lambda do: do("RPUSH", ":ready:low", do.of["m0"]),
         ["1 ready messages are out of order"],
         [DOUBLE.replace("m2", "m0")],
     ),
-    "twice in a lane": (lambda do: do("RPUSH", ":s:low", do.of["l0"]), [DOUBLE.replace("m2", "l0")]),
+    "twice in a lane": (lambda do: do("RPUSH", ":ready:low", do.of["l0"]), [DOUBLE.replace("m2", "l0")]),
     "two come first": (lambda do: do.lead("k1"), [SEVERAL]),
     "two come first, and none is noted": (
-        lambda do: (do.lead("k1"), do("HDEL", ":first", "k")),
+        lambda do: (do.lead("k1"), do("HDEL", ":heads", "k")),
         [SEVERAL, NOTED],
     ),
     "an entry that hides its key": (
         lambda do: (
-            do("HSET", ":m", STRAY, do("HGET", ":m", do.of["l0"]).replace(b"l0", b"zz")),
-            do("RPUSH", ":s:low", STRAY),
+            do("HSET", ":messages", STRAY, do("HGET", ":messages", do.of["l0"]).replace(b"l0", b"zz")),
+            do("RPUSH", ":ready:low", STRAY),
         ),
         [SEVERAL],
     ),
-    "none is noted": (lambda do: do("HDEL", ":first", "k"), [NOTED]),
-    "noted with somebody else": (lambda do: do("HSET", ":first", "k", f"{do.of['k0']} idle"), [NOTED]),
-    "another one is noted": (lambda do: do("HSET", ":first", "k", do.of["l0"]), [NOTED]),
-    "a key that nobody has": (lambda do: do("HSET", ":first", "z", do.of["m2"]), [NOTED]),
+    "none is noted": (lambda do: do("HDEL", ":heads", "k"), [NOTED]),
+    "noted with somebody else": (lambda do: do("HSET", ":heads", "k", f"{do.of['k0']} idle"), [NOTED]),
+    "another one is noted": (lambda do: do("HSET", ":heads", "k", do.of["l0"]), [NOTED]),
+    "a key that nobody has": (lambda do: do("HSET", ":heads", "z", do.of["m2"]), [NOTED]),
     "none comes first": (
-        lambda do: (do("LREM", ":s:low", 1, do.of["k0"]), do("HDEL", ":m", do.of["k0"])),
+        lambda do: (do("LREM", ":ready:low", 1, do.of["k0"]), do("HDEL", ":messages", do.of["k0"])),
         [UNLED, NOTED],
     ),
-    "not in line": (lambda do: do("ZREM", ":lines", f"1:k{do.of['k1']}"), [UNLINED]),
-    "twice in line": (lambda do: do("ZADD", ":lines", 0, f"1:z{do.of['k1']}"), [UNLINED]),
-    "nobody in line": (lambda do: do("ZADD", ":lines", 0, "what?"), [UNLINED]),
+    "not in line": (lambda do: do("ZREM", ":key_lines", f"1:k{do.of['k1']}"), [UNLINED]),
+    "twice in line": (lambda do: do("ZADD", ":key_lines", 0, f"1:z{do.of['k1']}"), [UNLINED]),
+    "nobody in line": (lambda do: do("ZADD", ":key_lines", 0, "what?"), [UNLINED]),
     "a letter without a place": (
-        lambda do: do("ZREM", ":died", do("ZRANGE", ":died", 0, 0)[0]),
+        lambda do: do("ZREM", ":dead_order", do("ZRANGE", ":dead_order", 0, 0)[0]),
         ["1 dead letters are not in order"],
     ),
     "a place without a letter": (lambda do: do("HDEL", ":dead", "dies"), ["1 places have no message"]),
@@ -281,9 +281,9 @@ def test_large_messages_make_short_pages(one_server, peer):
 def test_whatever_bytes_somebody_has_written_there_a_check_reads_them(one_server, peer):
     """Entries, ids, keys and consumers that are no text are looked for as they are."""
     peer.say(Publish("q", "1", (NewMessage("ours", b"x", key="k"),)))
-    one_server.command("HSET", f"{KEY}:m", b"\xff\xfe", b"\xff what?", b"\xfd", b"nowhere")
-    one_server.command("RPUSH", f"{KEY}:s:", b"\xff\xfe")
-    one_server.command("HSET", f"{KEY}:first", b"\xfa", b"\xfb \xfc")
+    one_server.command("HSET", f"{KEY}:messages", b"\xff\xfe", b"\xff what?", b"\xfd", b"nowhere")
+    one_server.command("RPUSH", f"{KEY}:ready:", b"\xff\xfe")
+    one_server.command("HSET", f"{KEY}:heads", b"\xfa", b"\xfb \xfc")
     one_server.command("ZADD", f"{KEY}:behind", 1, b"\xff\xfe")
 
     assert peer.audit("q", 2).faults == (

@@ -296,7 +296,7 @@ def test_a_waiter_whose_subscription_was_killed_is_woken_all_the_same(place):
     held = holder.lock("x").acquire()
     waiting = place.start(lambda: client.lock("x").acquire(timeout=20))
     place.until_queued(holder, "x", 1)
-    eventually(lambda: place.server.command("PUBSUB", "CHANNELS", "hf1:*"))
+    eventually(lambda: place.server.command("PUBSUB", "CHANNELS", "hf2:*"))
 
     place.server.command("CLIENT", "KILL", "TYPE", "pubsub")
     held.release()
@@ -311,13 +311,13 @@ def test_a_renewal_meets_a_foreign_value_and_the_lease_is_told_lost(place):
     """Somebody wrote over the record: that is no lease any more, and no crash of the keeper either."""
     client = place.connect()
     lease = client.lock("x", ttl=1.0).acquire()
-    place.server.command("DEL", "hf1:{x}")
-    place.server.command("RPUSH", "hf1:{x}", "not a record")
-    place.server.command("EXPIRE", "hf1:{x}", 20)
+    place.server.command("DEL", "hf2:{x}")
+    place.server.command("RPUSH", "hf2:{x}", "not a record")
+    place.server.command("EXPIRE", "hf2:{x}", 20)
 
     assert lease.lost.wait(5)
 
-    place.server.command("DEL", "hf1:{x}")
+    place.server.command("DEL", "hf2:{x}")
     client.lock("x").acquire(timeout=5).release()
 
 

@@ -107,7 +107,7 @@ def test_a_child_that_works_on_opens_connections_of_its_own(sync):
     renewed = len(sync.kinds("renewed"))
     sync.until("renewed", renewed + 1)
 
-    of_child = [sent for sent in proxy.sent if b"hf1:{from the child}" in sent.words]
+    of_child = [sent for sent in proxy.sent if b"hf2:{from the child}" in sent.words]
     assert of_child
     assert {sent.connection for sent in of_child} & inherited == set()
     renewals = {sent.connection for sent in proxy.sent if calls_of(Renew)(sent.words)}

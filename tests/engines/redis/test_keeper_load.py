@@ -132,7 +132,7 @@ def test_all_waiters_of_a_client_share_one_subscription(place):
         place.until_queued(holder, f"n{number}", 1)
 
     # Whoever stands in the queue is about to listen, or blocks on its bell and listens later.
-    channels = eventually(lambda: place.server.command("PUBSUB", "CHANNELS", "hf1:*"), what="a subscription")
+    channels = eventually(lambda: place.server.command("PUBSUB", "CHANNELS", "hf2:*"), what="a subscription")
     for lease in held:
         lease.release()
     for one in waiting:

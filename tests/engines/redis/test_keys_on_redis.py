@@ -34,7 +34,7 @@ from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.testing import eventually
 from tests.support.proxy import script
 
-KEY = "hf1:{q}:mq"
+KEY = "hf2:{q}:queue"
 LONG_MS = 60_000
 THREE = ("high", "", "low")
 REAP = ReclaimExpired("q", 200, 100, 200, 3)
@@ -61,7 +61,7 @@ def dumped(server):
 
 def parts(server):
     """Which keys the queue has, without those that end by themselves."""
-    return {key.decode().removeprefix(KEY) for key in server.command("KEYS", f"{KEY}*") if b":said:" not in key}
+    return {key.decode().removeprefix(KEY) for key in server.command("KEYS", f"{KEY}*") if b":result:" not in key}
 
 
 @pytest.fixture
@@ -83,32 +83,32 @@ def one_peer(one_server, loop):
 
 
 WRONG = [
-    (":first", keyed("2", "new")),
-    (":first", ended("t1", "held")),
-    (":first", ended("t1", "held", kind=RETRY)),
-    (":first", ended("t1", "held", kind=REJECT)),
-    (":first", Receive("q", "t1", 9)),
-    (":first", Leave("q", "t1")),
-    (":first", TakeOver("q", "t2", "ready", 3)),
+    (":heads", keyed("2", "new")),
+    (":heads", ended("t1", "held")),
+    (":heads", ended("t1", "held", kind=RETRY)),
+    (":heads", ended("t1", "held", kind=REJECT)),
+    (":heads", Receive("q", "t1", 9)),
+    (":heads", Leave("q", "t1")),
+    (":heads", TakeOver("q", "t2", "ready", 3)),
     (":behind", keyed("2", "held")),
     (":behind", ended("t1", "held")),
-    (":lines", keyed("2", "held")),
-    (":lines", ended("t1", "held", kind=REJECT)),
-    (":m", TakeOver("q", "t2", "ready", 3)),
-    (":due", TakeOver("q", "t2", "ready", 3)),
-    (":due", TakeOver("q", "t2", "owned", 3)),
-    (":s:", TakeOver("q", "t2", "ready", 3)),
-    (":s:high", Receive("q", "t1", 1, lanes=("", "high"))),
-    (":h:t2", TakeOver("q", "t2", "ready", 3)),
-    (":h:t3", TakeOver("q", "t2", "owned", 3)),
-    (":hungry", TakeOver("q", "t2", "ready", 3)),
-    (":hungry", TakeOver("q", "t2", "owned", 3)),
-    (":ends", TakeOver("q", "t2", "owned", 3)),
+    (":key_lines", keyed("2", "held")),
+    (":key_lines", ended("t1", "held", kind=REJECT)),
+    (":messages", TakeOver("q", "t2", "ready", 3)),
+    (":delayed", TakeOver("q", "t2", "ready", 3)),
+    (":delayed", TakeOver("q", "t2", "owned", 3)),
+    (":ready:", TakeOver("q", "t2", "ready", 3)),
+    (":ready:high", Receive("q", "t1", 1, lanes=("", "high"))),
+    (":held:t2", TakeOver("q", "t2", "ready", 3)),
+    (":held:t3", TakeOver("q", "t2", "owned", 3)),
+    (":waiting", TakeOver("q", "t2", "ready", 3)),
+    (":waiting", TakeOver("q", "t2", "owned", 3)),
+    (":expiries", TakeOver("q", "t2", "owned", 3)),
     (":dead", TakeOver("q", "t2", "owned", 1)),
-    (":died", TakeOver("q", "t2", "owned", 1)),
-    (":ends", Leave("q", "t1")),
-    (":hungry", Leave("q", "t1")),
-    (":h:t1", ListKeys("q", "t1", 9)),
+    (":dead_order", TakeOver("q", "t2", "owned", 1)),
+    (":expiries", Leave("q", "t1")),
+    (":waiting", Leave("q", "t1")),
+    (":held:t1", ListKeys("q", "t1", 9)),
 ]
 
 
@@ -139,7 +139,7 @@ def test_a_key_of_another_kind_is_told_and_no_order_is_changed_by_half(one_serve
 
 def _late(server, token):
     seconds, micros = map(int, server.command("TIME"))
-    return seconds * 1_000_000 + micros > float(server.command("ZSCORE", f"{KEY}:ends", token))
+    return seconds * 1_000_000 + micros > float(server.command("ZSCORE", f"{KEY}:expiries", token))
 
 
 def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_server, place_on):
@@ -182,7 +182,7 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
         peer.say(Join("q", "t1", "", "me", LONG_MS, announce_expiry=True))
         peer.say(keyed(kind, *(f"key {n % 40}" for n in range(120))))
         assert peer.say(GetStats("q")).behind == 80
-        assert {":first", ":behind", ":lines", ":live:t1"} <= parts(server)
+        assert {":heads", ":behind", ":key_lines", ":alive:t1"} <= parts(server)
         first = taken_by(peer, "t1", BATCH_MAX)
         assert len(first) == 40
         peer.say(ended("t1", *first, kind=kind))
@@ -191,10 +191,10 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
         letters = peer.say(GetStats("q")).dead
         assert letters == (40 if kind == REJECT else 0)
         peer.say(Leave("q", "t1"))
-        assert parts(server) == ({"", ":dead", ":died"} if letters else {""})
+        assert parts(server) == ({"", ":dead", ":dead_order"} if letters else {""})
         if letters:
             assert peer.audit("q").faults == ()
-            server.command("DEL", f"{KEY}:dead", f"{KEY}:died")
+            server.command("DEL", f"{KEY}:dead", f"{KEY}:dead_order")
     assert 0 < server.command("PTTL", KEY) <= 62_000
 
 
@@ -228,14 +228,14 @@ def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
 
 def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server, peer):
     """Whoever listens for ends of keys hears of it; those who did not ask for that cost nothing more."""
-    life = f"{KEY}:live:t1"
+    life = f"{KEY}:alive:t1"
     peer.say(Join("q", "silent", "", "me", LONG_MS))
     peer.say(Join("q", "t1", "", "me", 20_000, announce_expiry=True))
     assert 10_000 < server.command("PTTL", life) <= 20_000
     peer.say(ConsumerHeartbeat("q", "t1", LONG_MS))
     assert 50_000 < server.command("PTTL", life) <= LONG_MS
     peer.say(Leave("q", "t1"))
-    assert server.command("KEYS", f"{KEY}:live:*") == []
+    assert server.command("KEYS", f"{KEY}:alive:*") == []
 
     peer.say(keyed("1", "k"))
     peer.say(Join("q", "t1", "", "me", 100, announce_expiry=True))
@@ -253,9 +253,9 @@ def test_whoever_claims_a_key_whose_first_was_deleted_lets_it_go_on(server, peer
     """What stands behind would wait for ever for a message that nobody has."""
     peer.say(Join("q", "t1", "", "t1", LONG_MS))
     peer.say(keyed("1", "k", "k"))
-    (entry,) = server.command("LRANGE", f"{KEY}:s:", 0, -1)
-    server.command("HDEL", f"{KEY}:m", entry)
-    server.command("DEL", f"{KEY}:s:")
+    (entry,) = server.command("LRANGE", f"{KEY}:ready:", 0, -1)
+    server.command("HDEL", f"{KEY}:messages", entry)
+    server.command("DEL", f"{KEY}:ready:")
 
     assert peer.say(TakeOver("q", "t1", "k", 3)) == NotTakenOver("")
     (delivery,) = peer.say(Receive("q", "t1", 9)).deliveries
@@ -268,11 +268,11 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
     """Somebody was here with a careless hand: who reads goes on, and `check` tells what is wrong."""
     peer.say(Join("q", "t1", "", "me", LONG_MS))
     peer.say(keyed("1", "a", "a", "a", "b", "c"))
-    first, second, third = (entry.decode() for entry in server.command("LRANGE", f"{KEY}:s:", 0, -1))
+    first, second, third = (entry.decode() for entry in server.command("LRANGE", f"{KEY}:ready:", 0, -1))
     behind = server.command("ZRANGE", f"{KEY}:behind", 0, -1)
-    server.command("HDEL", f"{KEY}:m", behind[0])
-    server.command("HSET", f"{KEY}:m", second, "what is this?")
-    server.command("HDEL", f"{KEY}:m", third)
+    server.command("HDEL", f"{KEY}:messages", behind[0])
+    server.command("HSET", f"{KEY}:messages", second, "what is this?")
+    server.command("HDEL", f"{KEY}:messages", third)
 
     assert peer.audit("q").faults == (
         "2 places have no message",
@@ -290,11 +290,11 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
 @pytest.mark.parametrize(
     ("careless", "fault"),
     [
-        (("DEL", ":first"), "2 keys have another message noted as the one that comes first"),
-        (("HDEL", ":first", "b"), "1 keys have another message noted as the one that comes first"),
-        (("DEL", ":lines"), "1 messages behind others are not in line"),
+        (("DEL", ":heads"), "2 keys have another message noted as the one that comes first"),
+        (("HDEL", ":heads", "b"), "1 keys have another message noted as the one that comes first"),
+        (("DEL", ":key_lines"), "1 messages behind others are not in line"),
         (("DEL", ":behind"), "1 messages are in no place"),
-        (("DEL", ":s:"), "1 keys have no message that comes first"),
+        (("DEL", ":ready:"), "1 keys have no message that comes first"),
     ],
     ids=lambda each: each[1] if isinstance(each, tuple) else None,
 )
@@ -312,7 +312,7 @@ def test_a_broken_order_of_keys_is_told_by_the_audit(one_server, one_peer, carel
 def test_two_messages_that_come_first_are_told_by_the_audit(one_server, one_peer):
     """The one thing that must never be: two consumers with one key."""
     one_peer.say(keyed("1", "a"))
-    one_server.command("DEL", f"{KEY}:first")
+    one_server.command("DEL", f"{KEY}:heads")
     one_peer.say(keyed("2", "a"))
 
     assert "1 keys have more than one message that comes first" in one_peer.audit("q").faults

@@ -53,11 +53,11 @@ def test_nothing_else_that_ends_is_told(untold, listen):
     listener = listen(untold.url, ["q"])
     others = [
         live_key("another queue", "t"),
-        live_key("q", "t", prefix="hf1:tenant"),
+        live_key("q", "t", prefix="hf2:tenant"),
         live_key("q", "t", prefix="hf2"),
-        "hf1:{q}:mq",
-        "hf1:{q}:mq:live",
-        "hf1:{q}:mq:said:t",
+        "hf2:{q}:queue",
+        "hf2:{q}:queue:alive",
+        "hf2:{q}:queue:result:t",
         "somebody else's",
     ]
     for key in others:
@@ -91,7 +91,7 @@ def test_a_namespace_has_consumers_of_its_own(untold, listen):
 
     end(untold, "q", "theirs")
     gone(untold, live_key("q", "theirs"))
-    end(untold, "q", "ours", prefix="hf1:tenant")
+    end(untold, "q", "ours", prefix="hf2:tenant")
 
     listener.until_heard(("q", "ours"))
     assert listener.ends == [("q", "ours")]

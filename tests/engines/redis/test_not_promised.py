@@ -30,7 +30,7 @@ def test_a_server_that_evicts_lets_a_second_holder_in():
         def evicted():
             for number in range(200):
                 server.command("SET", f"filler:{number}", "x" * 20_000)
-            return server.command("EXISTS", "hf1:{x}") == 0
+            return server.command("EXISTS", "hf2:{x}") == 0
 
         eventually(evicted, 20)
         server.command("CONFIG", "SET", "maxmemory", "0")

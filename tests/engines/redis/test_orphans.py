@@ -14,12 +14,12 @@ TURNS = 4
 
 def image(server):
     """All that the server knows."""
-    return {key: (server.command("DUMP", key), server.command("PTTL", key)) for key in server.command("KEYS", "hf1:*")}
+    return {key: (server.command("DUMP", key), server.command("PTTL", key)) for key in server.command("KEYS", "hf2:*")}
 
 
 def bring_back(server, keys):
     """As a replica that heard of nothing since then."""
-    for key in server.command("KEYS", "hf1:*"):
+    for key in server.command("KEYS", "hf2:*"):
         if key not in keys:
             server.command("DEL", key)
     for key, (text, left_ms) in keys.items():

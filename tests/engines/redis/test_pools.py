@@ -146,7 +146,7 @@ def test_figures_are_told_where_the_items_cannot_be_listed(one_server):
     with holdfast.connect(one_server.url) as client:
         pool = client.pool("spoilt")
         pool.set_items(["a", "b", "c"])
-        one_server.command("SET", "hf1:{spoilt}:pool:i", "?")
+        one_server.command("SET", "hf2:{spoilt}:pool:items", "?")
         stats = pool.stats()
         assert (stats.size, stats.free, stats.items) == (3, 3, ())
         assert "cannot be listed" in stats.trouble
@@ -165,7 +165,7 @@ def test_in_a_cluster_all_keys_of_a_pool_share_a_slot(cluster):
         items[0].extend(20)
         items[0].cool(0.1)
         items[1].release()
-        keys = [key for server in cluster.servers for key in server.command("KEYS", "hf1:*{channels}*")]
+        keys = [key for server in cluster.servers for key in server.command("KEYS", "hf2:*{channels}*")]
         slots = {cluster.servers[0].command("CLUSTER", "KEYSLOT", key) for key in keys}
         assert len(set(keys)) > 3
         assert len(slots) == 1

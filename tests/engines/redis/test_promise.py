@@ -92,7 +92,7 @@ def test_what_may_not_be_asked_is_told_as_not_seen(server, new_server, place_on)
     place = place_on(server)
 
     def promise(*rights):
-        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf1:*", "resetchannels", "&hf1:wake:*", *rights)
+        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf2:*", "resetchannels", "&hf2:wake:*", *rights)
         return place.connect(f"redis://app:pw@127.0.0.1:{server.port}").promise()
 
     whole, no_config, nothing = promise("+@all"), promise("+@all", "-config"), promise("+@all", "-config", "-info")

@@ -29,7 +29,7 @@ def setting(server, name, value):
 
 def has(server, name):
     # A replica in a cluster sends whoever asks for a key to its master; a list it gives itself.
-    return server.command("KEYS", f"hf1:{{{name}}}") != []
+    return server.command("KEYS", f"hf2:{{{name}}}") != []
 
 
 def replicas_of(place, name):
@@ -44,7 +44,7 @@ def test_a_group_promises_what_a_failover_leaves(grouped):
     promise = client.promise()
 
     assert (promise.scope, promise.level, promise.fences_grow) == ("hosts", "survives client faults", False)
-    assert any("lets a second holder in" in limit.sentence for limit in promise.limits)
+    assert any("lets a second holder in" in limit.sentence for limit in promise.caveats)
     if "+sentinel" in grouped.server.url:
         assert (facts(promise)["sentinels"], facts(promise)["replicas"]) == (True, 2)
     else:

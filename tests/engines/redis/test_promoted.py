@@ -111,7 +111,7 @@ def test_a_partition_repeats_no_fence_that_a_guard_accepts(replicated, tmp_path)
     assert len(set(fences)) == len(set(resource.accepted)), "a fence was accepted from two tokens"
     assert promise.level == "survives client faults"
     assert not promise.fences_grow
-    assert any("failover" in limit.sentence for limit in promise.limits)
+    assert any("failover" in limit.sentence for limit in promise.caveats)
 
 
 def cut_off(primary, replica):
@@ -132,7 +132,7 @@ def test_a_grant_that_one_of_two_replicas_has_is_granted_again_by_the_other(repl
     promise = client.promise()
     cut_off(primary, promoted)
     first = client.lock("x", ttl=30).acquire(timeout=5)
-    eventually(lambda: told.command("EXISTS", "hf1:{x}") == 1, 5)  # which is what WAIT 1 would have waited for
+    eventually(lambda: told.command("EXISTS", "hf2:{x}") == 1, 5)  # which is what WAIT 1 would have waited for
 
     told.kill()
     primary.kill()
@@ -143,7 +143,7 @@ def test_a_grant_that_one_of_two_replicas_has_is_granted_again_by_the_other(repl
     guard.write(second.fence, second.token, lambda value: value + 1)
     with pytest.raises(Fenced):
         guard.write(first.fence, first.token, lambda value: value + 1)
-    assert any("lets a second holder in" in limit.sentence for limit in promise.limits)
+    assert any("lets a second holder in" in limit.sentence for limit in promise.caveats)
     second.release()
     client.close(timeout=0)
 

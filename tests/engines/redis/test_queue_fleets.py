@@ -134,8 +134,8 @@ def test_memory_goes_back_when_everything_is_done(one_server):
     assert peak - before > 100 * BATCH_MAX  # it would be seen
     calls = -(-SENT // BATCH_MAX)
     assert used(one_server) - before < 500_000 + 250 * calls
-    keys = {key.partition(b":said")[0] for key in one_server.command("KEYS", "hf1:{q}:mq*")}
-    assert keys == {b"hf1:{q}:mq"}
+    keys = {key.partition(b":result")[0] for key in one_server.command("KEYS", "hf2:{q}:queue*")}
+    assert keys == {b"hf2:{q}:queue"}
     if LARGE:
         eventually(lambda: one_server.command("DBSIZE") == 0, 180, "an end of what is remembered")
         assert used(one_server) - before < 1_000_000

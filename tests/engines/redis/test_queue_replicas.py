@@ -133,9 +133,9 @@ def test_a_message_is_confirmed_by_both_faces_and_a_full_queue_stays_full(replic
     client = place_on(primary).connect()
     queue = client.queue("q", confirm="replicas", bound=2)
     queue.publish("x")
-    assert replica.command("HLEN", "hf1:{q}:mq:m") == 1
+    assert replica.command("HLEN", "hf2:{q}:queue:messages") == 1
     assert len(queue.publish_many(["y"])) == 1
-    assert replica.command("HLEN", "hf1:{q}:mq:m") == 2
+    assert replica.command("HLEN", "hf2:{q}:queue:messages") == 2
     with pytest.raises(holdfast.QueueFull):
         queue.publish("z")
     replica.kill()
@@ -258,7 +258,7 @@ def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replic
         drafts = tuple(NewMessage(f"{number}", b"1") for number in range(first, min(count, first + BATCH_MAX)))
         before.say(Publish("q", f"call {first}", drafts))
     for _ in range(100):
-        primary.command("LPOP", "hf1:{q}:mq:s:")
+        primary.command("LPOP", "hf2:{q}:queue:ready:")
     in_step(primary, replica)
 
     def turn(parts):

@@ -22,7 +22,7 @@ from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing import eventually
 from tests.support.proxy import script
 
-KEY = "hf1:{q}:mq"
+KEY = "hf2:{q}:queue"
 
 
 def calls_of(*kinds):
@@ -203,16 +203,16 @@ LATER = (NewMessage("y", b"y", lane="high"), NewMessage("z", b"z", delay_ms=9000
 SENT = (NewMessage("d", b"d"), NewMessage("e", b"e", delay_ms=9000))
 WRONG = {
     "": Publish("q", "2", SENT),
-    ":m": Publish("q", "2", SENT),
-    ":s:": Publish("q", "2", SENT),
-    ":due": Publish("q", "2", SENT),
-    ":hungry": Publish("q", "2", SENT),
-    ":s:high": Receive("q", "t1", 1, lanes=("", "high")),
-    ":h:t1": Receive("q", "t1", 9, wait=True),
-    ":who": Join("q", "t2", "", "me", 60_000),
-    ":ends": Join("q", "t2", "", "me", 60_000),
+    ":messages": Publish("q", "2", SENT),
+    ":ready:": Publish("q", "2", SENT),
+    ":delayed": Publish("q", "2", SENT),
+    ":waiting": Publish("q", "2", SENT),
+    ":ready:high": Receive("q", "t1", 1, lanes=("", "high")),
+    ":held:t1": Receive("q", "t1", 9, wait=True),
+    ":consumers": Join("q", "t2", "", "me", 60_000),
+    ":expiries": Join("q", "t2", "", "me", 60_000),
     ":dead": RecordOutcomes("q", "t1", (MessageOutcome("?", "ack"), MessageOutcome("?", "dead", reason="r"))),
-    ":died": RecordOutcomes("q", "t1", (MessageOutcome("?", "retry"), MessageOutcome("?", "dead", reason="r"))),
+    ":dead_order": RecordOutcomes("q", "t1", (MessageOutcome("?", "retry"), MessageOutcome("?", "dead", reason="r"))),
 }
 
 
@@ -249,11 +249,11 @@ def test_foreign_messages_are_read_and_buried_by_whoever_cannot_read_them(place)
     client = place.connect()
     queue = client.queue("q")
     queue.publish("ours")
-    place.server.command("HSET", f"{KEY}:m", "17", b"\xff\xfe what is this")
-    place.server.command("HSET", f"{KEY}:m", "18", b"1700 0 0 0 0 0\n999999 0 0 0\nshort")
-    place.server.command("HSET", f"{KEY}:m", "20", b'1700 0 0 0 0 0\n1 4 0 0\na{no}"body"')
-    place.server.command("HSET", f"{KEY}:m", "21", b'1700 0 0 0 0 0\n1 3 0 0\nb[1]"body"')
-    place.server.command("LPUSH", f"{KEY}:s:", "17", "18", "19", "20", "21")
+    place.server.command("HSET", f"{KEY}:messages", "17", b"\xff\xfe what is this")
+    place.server.command("HSET", f"{KEY}:messages", "18", b"1700 0 0 0 0 0\n999999 0 0 0\nshort")
+    place.server.command("HSET", f"{KEY}:messages", "20", b'1700 0 0 0 0 0\n1 4 0 0\na{no}"body"')
+    place.server.command("HSET", f"{KEY}:messages", "21", b'1700 0 0 0 0 0\n1 3 0 0\nb[1]"body"')
+    place.server.command("LPUSH", f"{KEY}:ready:", "17", "18", "19", "20", "21")
 
     assert {seen.headers.get("unreadable") for seen in queue.peek()} == {None, "{no}", "[1]"}
     with queue.consumer(prefetch=9) as consumer:
@@ -286,8 +286,8 @@ def test_a_count_of_attempts_that_cannot_be_read_is_none(sync):
     queue = sync.connect().queue("q", codec="bytes", backoff=Backoff(0, 1, 0, 0))
     queue.publish(b"ours")
     for number, text in enumerate(HEADS.values()):
-        sync.server.command("HSET", f"{KEY}:m", str(number), text)
-        sync.server.command("RPUSH", f"{KEY}:s:", str(number))
+        sync.server.command("HSET", f"{KEY}:messages", str(number), text)
+        sync.server.command("RPUSH", f"{KEY}:ready:", str(number))
     for attempt in (1, 2):
         with queue.consumer(prefetch=9) as consumer:
             found = consumer.receive(9, timeout=10)
@@ -355,7 +355,7 @@ def test_what_was_sent_and_done_leaves_no_memory_behind(slow):
     queue = client.queue("q")
 
     def keys():
-        return {key.decode().removeprefix(KEY).partition(":said")[0] for key in server.command("KEYS", f"{KEY}*")}
+        return {key.decode().removeprefix(KEY).partition(":result")[0] for key in server.command("KEYS", f"{KEY}*")}
 
     for _ in range(3):
         queue.publish_many(["x" * 100] * 200)

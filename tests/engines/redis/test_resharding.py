@@ -273,7 +273,7 @@ def test_servers_that_send_a_name_to_each_other_are_told_as_such(clustered):
             use()
         assert trouble.value.reason == "moving"
         assert "MOVED" in trouble.value.detail
-        assert trouble.value.detail.endswith("its servers do not agree on who has that slot")
+        assert trouble.value.detail.endswith("its servers do not agree on the owner of that slot")
 
     assert not once.seen("in another slot")
     for node in (owner, other):

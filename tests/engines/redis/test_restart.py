@@ -93,7 +93,7 @@ def test_a_lease_that_the_server_has_forgotten_is_told_to_have_ended_before_its_
     client = place.connect()
     forgotten, broken = (client.lock(name, ttl=2).acquire() for name in ("forgotten", "broken"))
 
-    place.server.command("DEL", "hf1:{forgotten}")
+    place.server.command("DEL", "hf2:{forgotten}")
     client.break_lease("broken", "because")
 
     why = {}

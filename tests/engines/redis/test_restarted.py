@@ -72,7 +72,7 @@ def test_a_waiter_waits_out_the_holder_that_the_server_forgot(server, new_server
 
     server.restart(keep_data=False)
 
-    eventually(lambda: server.command("EXISTS", "hf1:{x}") == 1, 5)
+    eventually(lambda: server.command("EXISTS", "hf2:{x}") == 1, 5)
     assert other.lock("x").try_acquire() is None
     lease, granted = waiting.result()
     assert granted - sent > 3.5 - 0.5

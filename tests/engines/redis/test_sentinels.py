@@ -87,10 +87,10 @@ def test_one_sentinel_is_not_believed_against_the_others(divided, face, loop):
     place = Place(sentinels, face, loop)
     lease = place.connect(through(sentinels, 0, 1, 2)).lock("x", ttl=20).acquire(timeout=10)
 
-    assert stranger.command("EXISTS", "hf1:{x}") == 0
+    assert stranger.command("EXISTS", "hf2:{x}") == 0
     port = int(honest.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")[1])
     primary = next(server for server in sentinels.servers if server.port == port)
-    assert primary.command("EXISTS", "hf1:{x}") == 1
+    assert primary.command("EXISTS", "hf2:{x}") == 1
     lease.release()
     place.close()
 

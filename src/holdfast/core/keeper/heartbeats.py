@@ -1,7 +1,7 @@
 """The heartbeats of waiters and consumers: for which names this client sends them, and when.
 
-The engine's answer to a heartbeat says when the present lease ends. The next heartbeat leaves just then, if not earlier.
-So every client sees the end of a lease in time, whatever places its waiters have in the waiting line.
+The engine's answer to a heartbeat says when the present lease ends. The next heartbeat leaves just then, if not
+earlier. So every client sees the end of a lease in time, whatever places its waiters have in the waiting line.
 """
 
 from __future__ import annotations

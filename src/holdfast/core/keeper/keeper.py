@@ -143,7 +143,7 @@ class Keeper:
         return [lease for lease in leases if lease is not None]
 
     def idle(self, *, but_undos: bool = False) -> bool:
-        """Return whether no lease and no command is left; with `but_undos`, undos do not count: the ttl does the same."""
+        """Return whether no lease and no command is left; `but_undos` ignores undos, because the ttl does the same."""
         commands = [each for each in (*self._inbox, *self._outbox) if not but_undos or not is_undo(each.command)]
         return not commands and not self.live_leases()
 
@@ -215,7 +215,7 @@ class Keeper:
             lease.expire(now_ns)
 
     def _watch_engine(self, now_ns: int) -> None:
-        """Check that the engine is the same, if a lease is held or waited for since long: a short lease costs nothing."""
+        """Check that the engine is the same, if a lease is held or waited for long enough: short leases cost nothing."""
         begun = self._heartbeats.begun_ns()
         begun += [lease.since_ns for lease in self.live_leases() if lease.state is HELD]
         if begun and min(begun) <= now_ns - _LOOK_NS:

@@ -21,8 +21,8 @@ _MOST = 1024
 class KnownHolder(NamedTuple):
     """A holder that this client heard of: until when it holds, and after how many restarts of the engine that was.
 
-    `version` is a number that the engine repeats after a restart only if it has forgotten nothing: the fence of a lease,
-    or the `life` of the record of many rights.
+    `version` is a number that the engine repeats after a restart only if it has forgotten nothing: the fence of a
+    lease, or the `life` of the record of many rights.
     """
 
     until_ns: int

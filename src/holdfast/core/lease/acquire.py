@@ -87,7 +87,7 @@ class AcquireSteps(LeaseCore):
             await self._wait_out(answer, began_ns, max(began_ns, until_ns))
 
     def _request(self, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer | Awaitable[Answer]:
-        """Send the request. After the timeout it is the last one: it asks for the lease now, and for no place in line."""
+        """Send the request. After the timeout it is the last one: it wants the lease now, and no place in line."""
         self._sent_ns = sent_ns
         command = self.acquire_command(sent_ns < until_ns)
         bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_REQUEST_NS)

@@ -26,9 +26,8 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
 
     # Names without an underscore that are for the core and not part of the API; `dir()` and the reference hide them.
     _internal: frozenset[str] = frozenset(
-        ("client", "ttl_ms", "packed_holder", "on_loss", "confirm")
-        + tuple(name for base in (LeaseCore, AcquireSteps, ReleaseSteps) for name in vars(base) if name[0] != "_")
-    )
+        ("client", "ttl_ms", "packed_holder", "on_loss", "confirm"),
+    ).union(name for base in (LeaseCore, AcquireSteps, ReleaseSteps) for name in vars(base) if name[0] != "_")
 
     @property
     def fence(self) -> int:

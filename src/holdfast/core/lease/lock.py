@@ -130,7 +130,7 @@ class LockBase:
         return LeavingBlock(who, len(stack), None if stack[-1] in stack[:-1] else stack[-1])
 
     def _left(self, block: LeavingBlock | None, who: object) -> LeavingBlock:
-        """Note that the block has ended, in whatever way. It may be called twice: an interrupt may hit the first call."""
+        """Note that the block has ended, in whatever way. May be called twice: an interrupt may hit the first call."""
         block = block or self._leaving(who)
         if block.lease is not None:
             block.lease.end()
@@ -234,7 +234,7 @@ def awaitable(work: Callable[..., Any], returned: Any) -> Any:
 
 
 def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
-    """Raise `InvalidConfig` for a result that must still be awaited or iterated: its body would run without the lease."""
+    """Raise `InvalidConfig` for a result that must still be awaited or iterated: it would run without the lease."""
     if any(hasattr(result, each) for each in ("__await__", "gi_frame", "ag_frame")):
         rule = f"it returned {type(result).__name__}, whose body would run without the lease"
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)

@@ -1,7 +1,7 @@
 """Release a lease, and end the block that holds it.
 
 The engine compares the token. A resent release that finds another token counts as released if the first copy left
-inside the trusted deadline; otherwise the release raises `LeaseLost`. After the wire timeout the keeper goes on sending.
+inside the trusted deadline; otherwise the release raises `LeaseLost`. After the wire timeout the keeper goes on.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ReleaseSteps(LeaseCore):
         """End a block: the work has finished with `error`, if any; release the lease, or report its loss.
 
         A loss outweighs the work's own error, which becomes its cause. Only an interruption (KeyboardInterrupt, a
-        cancelled task, SystemExit) goes on unchanged, with a note. The observer hears of a refused write on its way out.
+        cancelled task, SystemExit) goes on unchanged, with a note. A refused write is reported to the observer.
         """
         self._report_fenced(error)
         try:

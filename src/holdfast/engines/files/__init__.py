@@ -71,7 +71,7 @@ DRIVER = EngineDriver(
         "no permission": "let this user, or a group that it is in, write there, or name another directory",
         "read-only": "that disk cannot be written to: name another directory",
         "unreachable": "is the volume mounted, and the path right?",
-        "no such file": "is --url (or HOLDFAST_URL) the directory that the others name? The first `holdfast run NAME -- "
-        "CMD` there, or lock of a program, makes what is missing",
+        "no such file": "is --url (or HOLDFAST_URL) the directory that the others name? The first `holdfast run NAME "
+        "-- CMD` there, or lock of a program, makes what is missing",
     },
 )

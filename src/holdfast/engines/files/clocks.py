@@ -43,7 +43,7 @@ class Clocks:
         seen = self._seen.get(what)
         if seen is None:
             if len(self._seen) >= _SIGHTINGS_MAX:
-                # Forget the oldest half. A forgotten thing counts from its next sight: later than it might, never earlier.
+                # Forget the oldest half. A forgotten thing counts from its next sight: later, never earlier.
                 for old in list(self._seen)[: _SIGHTINGS_MAX // 2]:
                     self._seen.pop(old, None)
             seen = self._seen.setdefault(what, SYSTEM.now_ns() // NS_PER_US)

@@ -1,7 +1,7 @@
 """One client of a shared directory: it reads the newest version of a record, applies the rule, and adds the next one.
 
-A client that loses the race for the next version reads again, and the rule decides anew. There is no lock: a process that
-is suspended anywhere in here delays no other.
+A client that loses the race for the next version reads again, and the rule decides anew. There is no lock: a process
+that is suspended anywhere in here delays no other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.clock import NS_PER_MS, NS_PER_US, SYSTEM
+from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Break, Busy, NotHeld, Release, Released, Renew, Undo, WaiterHeartbeat
 from holdfast.engines.admin import NamePage
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
@@ -28,7 +28,7 @@ from holdfast.engines.files.root import NAME
 from holdfast.engines.files.sessions import ClientState, FileSession, look
 from holdfast.engines.interface import Capability
 from holdfast.engines.local import Store
-from holdfast.engines.wakeups import WaiterRegistry
+from holdfast.engines.wakeups import AskAgain, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable
 from holdfast.host import boot_id
 from holdfast.rules import Moment
@@ -56,7 +56,6 @@ _BACK_OFF_S = 0.002
 _SWEEP_EVERY = 64
 # An unreadable version may be a lease: it counts as held for so long.
 _UNREADABLE_US = 60_000_000
-_PAUSE_FIRST_NS, _PAUSE_LAST_NS = 50 * NS_PER_MS, 500 * NS_PER_MS
 
 # The clients of this process: a wake-up for one of them needs no detour through the kernel.
 _here: weakref.WeakValueDictionary[str, FileStore] = weakref.WeakValueDictionary()
@@ -82,7 +81,7 @@ class FileStore(Store):
         self._closed = False
         self._count = 0
         self._ahead: dict[str, set[int]] = {}
-        self._pauses: dict[str, int] = {}
+        self._pauses = AskAgain()
         self._listener = LazyFifoListener()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
@@ -190,15 +189,13 @@ class FileStore(Store):
             self._ahead[command.token] = {self._look_at(client).pid for client in clients} - {0, os.getpid()}
         elif isinstance(command, Acquire | Undo):
             self._ahead.pop(command.token, None)
-            self._pauses.pop(command.token, None)
+            self._pauses.forget(command.token)
 
     def ask_again_ns(self, token: str, until_ns: int) -> int:
-        """Return when a waiter asks again where wake-ups do not arrive: soon at first, then less often."""
+        """Return when a waiter asks again: wake-ups do not arrive from other hosts, nor where pipes are missing."""
         if not (self.root.network or self._listener.failed):
             return until_ns
-        pause_ns = self._pauses.get(token, _PAUSE_FIRST_NS)
-        self._pauses[token] = min(_PAUSE_LAST_NS, pause_ns * 3 // 2)
-        return min(until_ns, SYSTEM.now_ns() + int(pause_ns * random.uniform(0.7, 1.3)))  # noqa: S311 - spreads, no secret
+        return self._pauses.next_ns(token, until_ns)
 
     def _begin(self) -> FileSession:
         session = self._session
@@ -260,7 +257,7 @@ class FileStore(Store):
         """Forget the parent's session; the child begins its own with its first command."""
         self.waiter_registry = WaiterRegistry()
         self._session_lock = threading.RLock()
-        self._ahead, self._pauses = {}, {}
+        self._ahead, self._pauses = {}, AskAgain()
         session, self._session = self._session, None
         if session is not None:
             session.forked()

@@ -5,8 +5,8 @@ truth. The next version is made by one `link`, which fails if the number exists:
 version one wins, and the others read again. No client ever removes or renames the highest version, and a client that
 takes over deletes nothing.
 
-The first version comes with its folder, renamed into place, which succeeds only where there is no folder with a version.
-When nothing in a folder needs to be remembered, its versions are removed from the lowest number up.
+The first version comes with its folder, renamed into place, which succeeds only where there is no folder with a
+version. When nothing in a folder needs to be remembered, its versions are removed from the lowest number up.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class VersionLog:
         return stat.S_ISREG(status.st_mode)
 
     def _clear_below(self, number: int) -> None:
-        """Remove old versions, lowest first; stop at one that cannot be removed, because it must go before those above."""
+        """Remove old versions, lowest first; stop at one that cannot be removed, as it must go before those above."""
         keep = _KEEP_NETWORK if self._root.network else _KEEP
         with contextlib.suppress(OSError):
             for old in self.numbers:

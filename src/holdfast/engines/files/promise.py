@@ -43,7 +43,7 @@ def promised(kind: str, *, network: bool) -> Promise:
                 "a dead process is seen by the kernel lock it no longer has",
                 tried,
             ),
-            limits=_CAVEATS,
+            caveats=_CAVEATS,
             unseen=() if kind else ("the type of the filesystem: this system does not report it",),
             changes=() if kind else ("make sure that the directory lies on a local disk",),
             facts=(("filesystem", kind or None),),
@@ -60,7 +60,7 @@ def promised(kind: str, *, network: bool) -> Promise:
             "the clocks of two machines are never compared",
             tried,
         ),
-        limits=(*_CAVEATS, *_NETWORK_CAVEATS),
+        caveats=(*_CAVEATS, *_NETWORK_CAVEATS),
         unseen=("whether the file server keeps what it has confirmed when it restarts",)
         if nfs
         else (f"how {kind} behaves between two machines: it was not tested",),

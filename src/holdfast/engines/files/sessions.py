@@ -85,7 +85,7 @@ class FileSession:
         self._close_files()
 
     def close(self) -> None:
-        """Remove the file before the lock: an absent client does not count as dead, and its leases expire by their ttl."""
+        """Remove the file before the lock: an absent client does not count as dead; its leases expire by their ttl."""
         clear(self._root, self.client)
         self._close_files()
 

@@ -49,7 +49,7 @@ _PROMISE = Promise(
     fifo=True,
     fences_grow=True,
     reasons=("the rules run under one lock in this process",),
-    limits=(
+    caveats=(
         Caveat(
             "other processes do not see these leases, and a forked child starts with none",
             "tests/faces/test_fork.py::test_a_forked_child_holds_nothing_and_harms_nothing",

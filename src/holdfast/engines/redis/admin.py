@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from holdfast.clock import SYSTEM
+from holdfast.commands import POOL
+from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
 from holdfast.engines.redis.connect import refused
 from holdfast.engines.redis.connection_blocking import RedisConnection
@@ -30,7 +32,7 @@ _STEP = "1000"
 _SCAN_S = 20.0
 # Keys of the same product that another version would have made.
 _OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:")
-_LASTING = re.compile(r"\}:(?:pool|mq)(?::|$)")
+_LASTING = re.compile(rf"\}}:(?:{POOL}|{QUEUES})(?::|$)")
 _CLOCK_FAR_S = 5.0
 _NO_EVICTION = "set maxmemory-policy to noeviction"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import SYSTEM, Clock
 from holdfast.engines import ALL_FEATURES, Capability, Scope
 from holdfast.engines.redis.connect import refused
-from holdfast.engines.redis.keys import LAYOUT, prefix_of
+from holdfast.engines.redis.keys import LAYOUT, OLD_LAYOUT, old_keys_pattern, prefix_of
 from holdfast.engines.redis.listener import SubscriptionListener
 from holdfast.engines.redis.redirects import astray
 from holdfast.engines.redis.scripts import Packer
@@ -61,26 +61,43 @@ class RedisEngine:
         self._listener_lock = threading.Lock()
         self._roll = threading.Lock()  # of forms and of who listens for ends; whoever has it calls nobody
         self._closed = False
-        self.met = False  # whether the place is known to be kept as we keep it
+        self.layout_checked = False
 
     @property
     def connector(self) -> Node:
         """The server; one of them, where there are several."""
         return self.topology.any_node()
 
-    def meet(self, layout: Any) -> None:
-        """What stands under the layout's key: nothing, unless a later version has taken the place over."""
-        if isinstance(layout, Exception):  # what could not be read may be anything
-            error = refused(self.topology.url, layout, self._prefix)
-            if self.topology.follows and astray(str(layout)):
+    def check_layout(self, marker: Any, old_keys: Any) -> None:
+        """Refuse a server whose data have another layout: two layouts would not exclude each other.
+
+        `marker` is the reply to GET of the layout's key, where a later version writes its number. `old_keys` is the
+        reply to one step of SCAN for keys of the layout before this one; a user without the right to SCAN is not
+        checked for them.
+        """
+        if isinstance(marker, Exception):  # a marker that could not be read may be any
+            error = refused(self.topology.url, marker, self._prefix)
+            if self.topology.follows and is_redirect(str(marker)):
                 raise Unavailable("redis", MOVING, error.detail)
-            if error.reason != "other topology":  # one server of a cluster: each name is told where it belongs
+            if error.reason != "other topology":  # one server of a cluster: it redirects each name
                 raise error
-        if isinstance(layout, str) and layout != str(LAYOUT):
-            detail = f"{self.topology.url} is kept in layout {layout!r}, this version knows {LAYOUT}"
+        url = self.topology.url
+        if isinstance(marker, str) and marker != str(LAYOUT):
+            detail = (
+                f"{url} has data of layout {marker}; this version of holdfast uses layout {LAYOUT}. Install the version"
+                " of holdfast that the other clients use, or connect to another server or database"
+            )
+            raise Unavailable("redis", "other layout", detail)
+        if isinstance(old_keys, list) and old_keys[1]:
+            pattern = old_keys_pattern(self._prefix)
+            detail = (
+                f"{url} has data of layout {OLD_LAYOUT}, for example the key {old_keys[1][0]!r}; this version of holdfast"
+                f" uses layout {LAYOUT}. Stop the clients of the older version and delete the keys {pattern!r}, or"
+                " connect to another server or database. Nothing was changed"
+            )
             raise Unavailable("redis", "other layout", detail)
         self.known_servers.moved(self.topology.servers())
-        self.met = True
+        self.layout_checked = True
 
     @property
     def restarts(self) -> int:

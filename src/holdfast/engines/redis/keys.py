@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from holdfast.names import between_braces
 
-LAYOUT = 1
-PREFIX = f"hf{LAYOUT}"
+LAYOUT = 2
+OLD_LAYOUT = LAYOUT - 1
+PREFIX, _OLD_PREFIX = f"hf{LAYOUT}", f"hf{OLD_LAYOUT}"
 # What separates a registry from its entry in the name of a lease.
 ENTRY_SEPARATOR = "\0"
 
@@ -22,6 +23,11 @@ def prefix_of(namespace: str) -> str:
 def layout_key(prefix: str) -> str:
     """Return the key under which a later version writes its layout, so that this version refuses the server."""
     return f"{prefix}:layout"
+
+
+def old_keys_pattern(prefix: str) -> str:
+    """Return the pattern of the keys that the layout before this one would have in the same namespace."""
+    return f"{_OLD_PREFIX}{prefix.removeprefix(PREFIX)}:{{*"
 
 
 def hash_tag(name: str) -> str:

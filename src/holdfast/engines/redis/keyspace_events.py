@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines.redis.acl import to_grant
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.keys import record_key
@@ -80,7 +81,7 @@ class ExpiryListener:
         tell: Callable[[str, str], object],
     ) -> None:
         self._topology = topology
-        self._queues = {f"{record_key(prefix, name)}:mq:live": name for name in names}
+        self._queues = {f"{record_key(prefix, name)}:{QUEUES}:alive": name for name in names}
         self._configure = configure
         self._on_end = on_end
         self._send_all = tell

@@ -53,7 +53,7 @@ class Rule(NamedTuple):
     most: str
     reason: str
     change: str = ""
-    limits: tuple[Caveat, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
     fences_grow: bool = True
 
 
@@ -112,7 +112,7 @@ TABLE = (
         lambda facts: facts.cluster is True,
         CLIENTS,
         "a part of a cluster that is cut off grants for another node timeout",
-        limits=(_FAILED_OVER, _LATE_CLOCK),
+        caveats=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     Rule(
@@ -133,7 +133,7 @@ TABLE = (
         lambda facts: facts.replicas == 0 and not _has_replicas(facts) and (facts.sentinels or facts.cluster is True),
         CLIENTS,
         "a replica, once it has one, may take its place (0 linked, 0 known): fences then come from another clock",
-        limits=(_FAILED_OVER, _LATE_CLOCK),
+        caveats=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     Rule(
@@ -213,7 +213,7 @@ def promised(facts: ServerFacts) -> Promise:
         "least": _or_not_seen(facts.min_replicas),
         "fsync": facts.appendfsync,
     }
-    limits = [limit for rule in rules for limit in rule.limits] + [_FORWARD, _BACK]
+    caveats = [limit for rule in rules for limit in rule.caveats] + [_FORWARD, _BACK]
     kept = facts._replace(jumped_s=round(facts.jumped_s, 1), jumped_back_s=round(facts.jumped_back_s, 1))._asdict()
     del kept["unseen"], kept["grouped"]
     return Promise(
@@ -226,7 +226,7 @@ def promised(facts: ServerFacts) -> Promise:
             "each command is one script on one server, by the server's clock",
             *(rule.reason.format(**words) for rule in rules),
         ),
-        limits=tuple(dict.fromkeys(limits)),
+        caveats=tuple(dict.fromkeys(caveats)),
         unseen=facts.unseen,
         changes=tuple(dict.fromkeys(rule.change for rule in rules if rule.change)),
         facts=tuple(kept.items()),
@@ -247,7 +247,7 @@ def promised_by_all(seen: Sequence[tuple[str, ServerFacts]]) -> Promise:
             f"the names are shared by {len(each)} servers, which {decides}",
             *_merged([(url, promise.reasons) for url, promise in each]),
         ),
-        limits=tuple(dict.fromkeys(limit for _, promise in each for limit in promise.limits)),
+        caveats=tuple(dict.fromkeys(limit for _, promise in each for limit in promise.caveats)),
         unseen=_merged([(url, promise.unseen) for url, promise in each]),
         changes=_merged([(url, promise.changes) for url, promise in each]),
         facts=(("servers", ", ".join(url for url, _ in each)), *_facts_of_all([dict(one.facts) for _, one in each])),

@@ -1,7 +1,7 @@
-"""What trouble means for the way of a command: decided here, once, for both forms. Pure: it only reads.
+"""What to do with a command that a server did not answer: decided here, once, for both transports. Pure functions.
 
-An error reply was given before the command was applied, so it may be sent again, here or elsewhere. A reply that was
-lost is not decided here: the core sends such a command again, with its token.
+An error reply proves that the command was not applied, so it may be sent again, to the same server or to another one.
+A lost reply is not decided here: the core resends such a command with its token.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import NamedTuple
 
 from holdfast.errors import MOVING, ReplyLost, Unavailable
 
-# Stop: tell the caller. Go: this slot lives there now. Ask: only this once, there. Wait: it will be served in a moment.
-# Look: find out who serves it now.
-STOP, GO, ASK, WAIT, LOOK = "stop", "go", "ask", "wait", "look"
+# The steps. FAIL: raise the error. MOVED: the slot is on another server now. ASK: send the command once to another
+# server. RETRY: send it again in a moment. REFRESH: find out which server serves the name now.
+FAIL, MOVED, ASK, RETRY, REFRESH = "fail", "moved", "ask", "retry", "refresh"
 
 _STEPS = {
-    "MOVED": GO,
+    "MOVED": MOVED,
     "ASK": ASK,
-    "TRYAGAIN": WAIT,
-    "CLUSTERDOWN": LOOK,
-    "READONLY": LOOK,
-    "MASTERDOWN": LOOK,
-    "NOREPLICAS": LOOK,
-    "LOADING": LOOK,
-    "UNBLOCKED": LOOK,
+    "TRYAGAIN": RETRY,
+    "CLUSTERDOWN": REFRESH,
+    "READONLY": REFRESH,
+    "MASTERDOWN": REFRESH,
+    "NOREPLICAS": REFRESH,
+    "LOADING": REFRESH,
+    "UNBLOCKED": REFRESH,
 }
 _IN_SCRIPT = "Error running script"
 _NOT_ALLOWED = ("The user executing the script can't", "ACL failure in script")
 
 
 class Redirect(NamedTuple):
-    """The next step of a command that was not answered; where a server was named, which one."""
+    """The next step for a command that was not answered, and the server that the reply named, if it named one."""
 
     step: str
     slot: int = 0
@@ -40,44 +40,44 @@ class Redirect(NamedTuple):
 
 
 class Redirected(Unavailable):
-    """A server of several has refused a command that another one, or the same one later, may answer.
+    """A server refused a command that another server, or the same one later, may answer.
 
-    Nobody outside meets it: the form follows it to an answer, or makes a plain `Unavailable` of it.
+    Callers never see it: the transport follows it to an answer, or raises a plain `Unavailable`.
     """
 
     reply = ""
 
 
-def turn(trouble: Unavailable) -> Redirect:
-    """What to do with a command that met this."""
-    if isinstance(trouble, ReplyLost):
-        return Redirect(STOP)
-    if not isinstance(trouble, Redirected):
-        return Redirect(LOOK if trouble.reason == MOVING else STOP)
-    step = _STEPS.get(word(trouble.reply), STOP)
-    if step not in (GO, ASK):
+def redirect_of(error: Unavailable) -> Redirect:
+    """Return the next step for a command that met this error."""
+    if isinstance(error, ReplyLost):
+        return Redirect(FAIL)
+    if not isinstance(error, Redirected):
+        return Redirect(REFRESH if error.reason == MOVING else FAIL)
+    step = _STEPS.get(error_code(error.reply), FAIL)
+    if step not in (MOVED, ASK):
         return Redirect(step)
-    # MOVED 3999 127.0.0.1:6381; without a host it is the one that answered, and `?` is a host that nobody knows.
-    found = re.fullmatch(r"\w+ (\d+) (.*):(\d+)", trouble.reply.strip())
+    # MOVED 3999 127.0.0.1:6381. Without a host it is the server that answered; `?` is a host that it does not know.
+    found = re.fullmatch(r"\w+ (\d+) (.*):(\d+)", error.reply.strip())
     if found is None or found[2] == "?":
-        return Redirect(LOOK)
+        return Redirect(REFRESH)
     return Redirect(step, int(found[1]), found[2].strip("[]"), int(found[3]))
 
 
-def told(trouble: Unavailable) -> str:
-    """What people are told of a command that nobody answered for. Whoever was sent on to the end met no owner."""
-    circled = isinstance(trouble, Redirected) and _STEPS.get(word(trouble.reply)) == GO
-    return f"{trouble.detail}; its servers do not agree on who has that slot" if circled else trouble.detail
+def detail_of(error: Unavailable) -> str:
+    """Return the detail for people about a command that no server answered; servers that redirect in a circle differ."""
+    circled = isinstance(error, Redirected) and _STEPS.get(error_code(error.reply)) == MOVED
+    return f"{error.detail}; its servers do not agree on the owner of that slot" if circled else error.detail
 
 
-def astray(text: str) -> bool:
-    """Whether an error reply says: not here, or not now."""
-    return word(text) in _STEPS
+def is_redirect(text: str) -> bool:
+    """Return whether an error reply means that another server, or the same one later, may answer."""
+    return error_code(text) in _STEPS
 
 
-def word(text: str) -> str:
-    """The word that says what is wrong. Some trouble inside a script is told as trouble of the script."""
-    if any(words in text for words in _NOT_ALLOWED):
+def error_code(text: str) -> str:
+    """Return the code of an error reply, such as MOVED. Some errors inside a script are reported as script errors."""
+    if any(each in text for each in _NOT_ALLOWED):
         return "NOPERM"
     if _IN_SCRIPT in text:
         inner = re.search(r": -([A-Z]+) ", text)

@@ -15,7 +15,7 @@ import hiredis
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, Release, Renew
 from holdfast.engines.redis.connect import refused
-from holdfast.engines.redis.keys import layout_key
+from holdfast.engines.redis.keys import layout_key, old_keys_pattern
 from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.redirects import ASK, GO, LOOK, STOP, WAIT, Redirect, Redirected, astray, told, turn
 from holdfast.engines.redis.replies import answered, time_of
@@ -41,6 +41,8 @@ _HOPS = 5
 # To where the slot is, and to where it is going.
 _HOPS_IN_COMPANY = 2
 _ASKING = packed("ASKING")
+# How many keys the first contact looks at for data of the old layout.
+_SCANNED = "1000"
 # What the record of a name decides by itself, unless somebody waits.
 _ALONE = frozenset((Acquire, Renew, Release))
 
@@ -110,7 +112,7 @@ class RoutingTransport(BaseTransport, Generic[L]):
 
     def _connections_of(self, name: str) -> L:
         node = self._engine.topology.node_of(name)
-        if node is None or not self._engine.met:
+        if node is None or not self._engine.layout_checked:
             raise Unavailable("redis", MOVING, f"nobody is known to answer for {name!r} at {self._engine.topology.url}")
         return self._connections_to(node)
 
@@ -350,13 +352,17 @@ class RoutingTransport(BaseTransport, Generic[L]):
         await self._run_in_thread(lambda: topology.refresh(limit_s))
         if topology.only is not None and self._only is not None:
             self._only.drop()
-        if not engine.met:
+        if not engine.layout_checked:
             key = layout_key(engine.packer.prefix)
             node = topology.node_of_key(key)
             if node is None:
                 return
-            lane = self.connections_at(node)
-            engine.meet((await self._send_all(lane, packed("GET", key), 1, limit_s))[0])
+            # One write and one step of SCAN, so that the check costs one round trip and a bounded part of the server's
+            # time; it finds old data for certain only on a server with few keys (decision 0081).
+            scan = packed("SCAN", "0", "MATCH", old_keys_pattern(engine.packer.prefix), "COUNT", _SCANNED)
+            connections = self.connections_at(node)
+            marker, old_keys = await self._send_all(connections, packed("GET", key) + scan, 2, limit_s)
+            engine.check_layout(marker, old_keys)
             await self._run_in_thread(engine.watch)
 
     def tidy(self) -> None:

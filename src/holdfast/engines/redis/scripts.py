@@ -110,4 +110,4 @@ class Packer:
     def pack_pop(self, command: AcquireCommand, seconds: float) -> bytes:
         """Pack a command that blocks until this waiter's wake-up is pushed, or that long."""
         base = record_key(self.prefix, command.name) + (f":{command.kind}" if isinstance(command, Borrow) else "")
-        return packed("BLPOP", f"{base}:k:{command.token}", f"{seconds:.3f}")
+        return packed("BLPOP", f"{base}:wakeup:{command.token}", f"{seconds:.3f}")

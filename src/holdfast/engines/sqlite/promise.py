@@ -39,7 +39,7 @@ def promised(filesystem: str) -> Promise:
             "a dead process is seen by the kernel lock it no longer has",
             seen or "a network filesystem, which could not be told from a local one, would break the locks",
         ),
-        limits=_CAVEATS,
+        caveats=_CAVEATS,
         unseen=() if filesystem else ("the type of the filesystem: this system does not report it",),
         changes=() if filesystem else ("make sure that the file lies on a local disk",),
         facts=(("filesystem", filesystem or None),),

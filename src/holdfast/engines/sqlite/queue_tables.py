@@ -141,8 +141,8 @@ def has_consumers(cursor: sqlite3.Cursor, client: str, now_us: int) -> bool:
 def end_previous_boot(cursor: sqlite3.Cursor) -> None:
     """Let all consumers of a previous boot expire; the next check reclaims their messages.
 
-    Times of another boot mean nothing, so all of them expire at 0. How long before its expiry a consumer that keeps messages received each of them still says
-    which were new to it; to any other consumer, all are.
+    Times of another boot mean nothing, so all of them expire at 0. How long before its expiry a consumer that keeps
+    messages received each of them still says which were new to it; to any other consumer, all are.
     """
     received = (
         "SELECT CASE WHEN keeps_messages THEN queue_message.received_us - expires_us ELSE 0 END FROM queue_consumer"

@@ -29,7 +29,7 @@ def test_an_engine_says_what_may_be_relied_on(face):
     fences = "only grow" if promise.fences_grow else "may repeat or go back"
     for word in (promise.engine, promise.scope, promise.level, "first in, first out", fences):
         assert word in str(promise)
-    for limit in promise.limits:
+    for limit in promise.caveats:
         assert isinstance(limit, Caveat)
         assert limit.sentence in str(promise)
 
@@ -40,7 +40,7 @@ def test_a_promise_can_be_read_by_programs(face):
     told = json.loads(json.dumps(promise.as_dict()))
 
     assert told["level"] == promise.level
-    assert told["limits"] == [limit._asdict() for limit in promise.limits]
+    assert told["caveats"] == [limit._asdict() for limit in promise.caveats]
     assert told.keys() == {*promise._fields}
 
 
