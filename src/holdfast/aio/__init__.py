@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from holdfast.aio.queue import Consumer, DeadLetterQueue, Message, PartitionedQueue, Queue, Worker
 
 __all__ = [
-    "Owner",
     "Assignment",
     "Budget",
     "Consumer",
@@ -39,6 +38,7 @@ __all__ = [
     "Message",
     "Once",
     "OnceClaim",
+    "Owner",
     "PartitionedQueue",
     "Permit",
     "Pool",

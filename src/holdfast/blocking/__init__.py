@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from holdfast.blocking.queue import Consumer, DeadLetterQueue, Message, PartitionedQueue, Queue, Worker
 
 __all__ = [
-    "Owner",
     "Assignment",
     "Budget",
     "Consumer",
@@ -34,6 +33,7 @@ __all__ = [
     "Message",
     "Once",
     "OnceClaim",
+    "Owner",
     "PartitionedQueue",
     "Permit",
     "Pool",
