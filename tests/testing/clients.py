@@ -1,4 +1,4 @@
-"""Functions that run in worker processes: right clients, and clients broken on purpose."""
+"""Functions that run in worker processes: correct clients, and clients with a mistake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AFTER_GRANT = "clients.after-grant"
 
 
 class LeaseFile:
-    """A lease in a JSON file. It is right, unless it is told to be broken."""
+    """A lease in a JSON file. It is correct, unless a test asks for a mistake."""
 
     def __init__(self, path, recorder, *, checks_token=True, fence_inside=True, reads_guarded=True, guarded=True):
         self.path = Path(path)
@@ -99,7 +99,7 @@ class LeaseFile:
         return "accepted" if accepted else "fenced"
 
     def next_fence_apart(self):
-        """The mistake: the grant is over, and the number is still to be taken."""
+        """Take the fence in a second step after the grant: that is the mistake."""
         counter = self.path.with_name("fence")
         number = int(counter.read_text()) if counter.exists() else 0
         failpoints.point(AFTER_GRANT)
@@ -120,7 +120,7 @@ class LeaseFile:
 
 
 def obey(lease, history, worker, **habits):
-    """Do to the lease what the parent says, one command per line."""
+    """Apply the parent's commands to the lease, one command per line."""
     with Recorder(history, worker) as recorder:
         client = LeaseFile(lease, recorder, **habits)
         ready()
@@ -162,7 +162,7 @@ def record_and_die(history):
 
 
 def beat(path, threads=2):
-    """Several threads, each of which makes a file of its own grow."""
+    """Let several threads each make a file of its own grow."""
 
     def grow(number):
         with Path(f"{path}.{number}").open("ab", buffering=0) as file:
@@ -177,7 +177,7 @@ def beat(path, threads=2):
 
 
 def beat_in_grandchild(path):
-    """A child of the child, which beats in the same process group."""
+    """Start a grandchild in the same process group that makes files grow."""
     code = f"import sys; sys.path[:] = {sys.path!r}; import clients; clients.ready = int; clients.beat({path!r})"
     grandchild = subprocess.Popen([sys.executable, "-c", code])
     while not Path(f"{path}.0").exists():
@@ -187,7 +187,7 @@ def beat_in_grandchild(path):
 
 
 def fork_many(count):
-    """Many grandchildren, which stay until killed."""
+    """Start many grandchildren, which stay until killed."""
     pids = []
     for _ in range(count):
         pid = os.fork()
@@ -205,7 +205,7 @@ def echo():
 
 
 def wait_for_interrupt():
-    """Tell the parent about a Ctrl-C, and end well."""
+    """Report a Ctrl-C to the parent, and exit with 0."""
     try:
         ready()
         threading.Event().wait()
@@ -220,7 +220,7 @@ def wait_forever():
 
 
 def leave(code):
-    """Print something and end with a code of its own."""
+    """Print a line and exit with a code."""
     print("goodbye")
     sys.exit(code)
 
@@ -231,7 +231,7 @@ def fail():
 
 
 def pass_point(name, mark):
-    """Leave a mark after a pause point."""
+    """Write a file after a pause point."""
     ready()
     failpoints.point(name)
     Path(mark).touch()

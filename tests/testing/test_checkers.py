@@ -1,4 +1,4 @@
-"""The checkers, on small histories made by hand: what they accuse, and what they must not."""
+"""The checkers, on small histories made by hand: what they report, and what they must not report."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def write(at_ns, worker, **fields):
     ],
     ids=["released", "released by token", "lost", "died"],
 )
-def test_a_claim_that_ended_is_in_nobodys_way(end):
-    """Release, loss and death each end a claim, whatever time was left."""
+def test_a_span_that_ended_overlaps_with_none(end):
+    """Release, loss and death each end a span, whatever time was left."""
     history = [event(10, "a", "granted", token="ta", until_ns=90), end, event(30, "b", "granted", token="tb")]
 
     assert overlapping_holders(history) == []
@@ -61,8 +61,8 @@ def test_a_claim_that_ended_is_in_nobodys_way(end):
     ],
     ids=["another token", "another name", "another worker", "no end at all", "another's death"],
 )
-def test_a_claim_is_ended_by_its_own_end_only(no_end):
-    """Otherwise any noise in the history would hide an overlap."""
+def test_only_its_own_end_ends_a_span(no_end):
+    """Otherwise unrelated events would hide an overlap."""
     history = [
         event(10, "a", "granted", token="ta", until_ns=90),
         no_end,
@@ -74,7 +74,7 @@ def test_a_claim_is_ended_by_its_own_end_only(no_end):
 
 
 def test_two_holders_at_one_instant_are_an_overlap():
-    """The first promise of a lock."""
+    """Exclusion is the first promise of a lock."""
     history = [
         event(10, "a", "granted", until_ns=50),
         event(20, "b", "granted", until_ns=90),
@@ -86,8 +86,8 @@ def test_two_holders_at_one_instant_are_an_overlap():
     assert "b (pid 2) holds 'orders' while a (pid 1) still holds it" in str(violation)
 
 
-def test_a_claim_ends_when_it_is_trusted_no_longer():
-    """A frozen holder that wakes up late has claimed nothing since its deadline."""
+def test_a_span_ends_at_its_trusted_deadline():
+    """A frozen holder that wakes up late has held nothing since its deadline."""
     history = [
         event(10, "a", "granted", until_ns=50),
         event(51, "b", "granted", until_ns=90),
@@ -97,8 +97,8 @@ def test_a_claim_ends_when_it_is_trusted_no_longer():
     assert overlapping_holders(history) == []
 
 
-def test_a_grant_learned_after_its_deadline_is_no_claim():
-    """A worker frozen until its ttl was over reads its answer, and knows that it is stale."""
+def test_a_grant_learned_after_its_deadline_opens_no_span():
+    """A worker that was frozen until its ttl was over reads its answer, and knows that it is stale."""
     history = [
         event(10, "b", "granted", until_ns=90),
         event(20, "a", "granted", until_ns=15),
@@ -107,8 +107,8 @@ def test_a_grant_learned_after_its_deadline_is_no_claim():
     assert overlapping_holders(history) == []
 
 
-def test_a_renewal_makes_a_claim_longer():
-    """And so makes an overlap out of what was none."""
+def test_a_renewal_extends_a_span():
+    """A longer span may overlap with the next one."""
     history = [
         event(10, "a", "granted", token="ta", until_ns=50),
         event(40, "a", "renewed", token="ta", until_ns=80),
@@ -119,8 +119,8 @@ def test_a_renewal_makes_a_claim_longer():
     assert violation.events == tuple(history)
 
 
-def test_a_renewal_after_the_deadline_claims_anew():
-    """In between the name was anybody's: only what comes after the renewal collides."""
+def test_a_renewal_after_the_deadline_opens_a_new_span():
+    """In between any worker may have held the name: only the time after the renewal can overlap."""
     between = event(60, "b", "granted", token="tb", until_ns=65)
     renewal = event(70, "a", "renewed", token="ta", until_ns=99)
     after = event(80, "c", "granted", token="tc", until_ns=90)
@@ -130,8 +130,8 @@ def test_a_renewal_after_the_deadline_claims_anew():
     assert violation.events == (renewal, after)
 
 
-def test_a_grant_answered_again_is_the_same_claim():
-    """A re-sent acquire does not collide with itself."""
+def test_a_repeated_answer_opens_no_second_span():
+    """A resent acquire does not overlap with itself."""
     history = [
         event(10, "a", "granted", token="ta", fence=1, until_ns=50),
         event(20, "a", "granted", token="ta", fence=1, until_ns=60),
@@ -150,7 +150,7 @@ def test_two_tokens_in_one_process_are_an_overlap():
     assert len(overlapping_holders(history)) == 1
 
 
-def test_a_grant_learned_between_the_record_of_a_death_and_the_death_is_no_claim():
+def test_a_grant_between_the_record_of_a_death_and_the_death_opens_no_span():
     """The death is recorded before the kill, and there is time between the two."""
     history = [
         death(10, "a"),
@@ -161,8 +161,8 @@ def test_a_grant_learned_between_the_record_of_a_death_and_the_death_is_no_claim
     assert overlapping_holders(history) == []
 
 
-def test_a_long_claim_is_compared_with_every_later_one():
-    """Not only with its neighbour in time."""
+def test_a_long_span_is_compared_with_every_later_one():
+    """A span may overlap with more than its neighbour in time."""
     history = [
         event(10, "a", "granted", until_ns=90),
         event(20, "b", "granted", until_ns=30),
@@ -173,7 +173,7 @@ def test_a_long_claim_is_compared_with_every_later_one():
 
 
 def test_names_do_not_disturb_each_other():
-    """Everything is per name: claims, fences, guards and counters."""
+    """Everything is per name: spans, fences, guards and counters."""
     history = [
         event(10, "a", "granted", fence=9, until_ns=50),
         event(20, "b", "granted", name="invoices", fence=1, until_ns=50),
@@ -185,7 +185,7 @@ def test_names_do_not_disturb_each_other():
 
 
 def test_a_fence_given_twice_is_found():
-    """Two holders with one number cannot be told apart by a resource."""
+    """A resource cannot distinguish two holders with one fence."""
     history = [
         event(10, "a", "granted", fence=7, token="ta"),
         event(20, "b", "granted", fence=8, token="tb"),
@@ -198,7 +198,7 @@ def test_a_fence_given_twice_is_found():
 
 
 def test_without_a_token_no_grant_is_a_repeated_answer():
-    """Silence must not turn two grants into one."""
+    """A missing token must not turn two grants into one."""
     history = [event(10, "a", "granted", fence=7), event(20, "a", "granted", fence=7)]
 
     assert len(fences_grow(history)) == 1
@@ -226,7 +226,7 @@ def test_an_answer_read_late_is_no_fall():
 
 
 def test_a_command_sent_after_the_newer_answer_is_a_fall():
-    """Late reading excuses nothing that was asked late."""
+    """Late reading does not excuse a command that was sent late."""
     history = [
         event(20, "b", "granted", fence=8, token="tb", since_ns=15),
         event(90, "a", "granted", fence=7, token="ta", since_ns=21),
@@ -275,7 +275,7 @@ def test_two_writes_of_one_value_are_a_lost_update():
 
 
 def test_a_counter_that_falls_is_found():
-    """Even if the one who wrote the same value before died without telling."""
+    """Even if the worker that wrote the same value before died without recording it."""
     history = [death(5, "c"), write(10, "a", value=4), write(20, "b", value=6), write(30, "a", value=5)]
 
     [violation] = lost_updates(history)
@@ -292,14 +292,14 @@ def test_a_gap_needs_a_death():
 
 @pytest.mark.parametrize(("final", "deaths", "broken"), [(2, 0, 0), (1, 0, 1), (3, 0, 1), (3, 1, 0), (1, 1, 1)])
 def test_the_final_value_counts_every_acknowledged_write(final, deaths, broken):
-    """What was acknowledged is there; what is there was acknowledged, or its writer died."""
+    """Every acknowledged write is there, and every other one is of a worker that died."""
     history = [write(10, "a", value=1), write(20, "b", value=2), *[death(30, "c")] * deaths]
 
     assert len(lost_updates(history, final={"orders": final})) == broken
 
 
-def test_a_report_shows_who_did_what_and_when():
-    """A failed run at night is read in the morning, without the machine."""
+def test_a_report_shows_every_worker_event_and_time():
+    """The report of a failed run at night is enough the next morning, without the machine."""
     history = [
         event(1_000_000, "a", "granted", fence=7, token="ta", until_ns=9_000_000),
         event(3_500_000, "b", "granted", fence=7, token="tb", until_ns=9_000_000, detail="after a failover"),
@@ -314,8 +314,8 @@ def test_a_report_shows_who_did_what_and_when():
     assert "+2.500 ms  b (pid 2)  granted 'orders' fence=7 token=tb until=+8.000 ms detail=after a failover" in report
 
 
-def test_only_the_named_checkers_are_asked():
-    """A history may break a promise that was never given."""
+def test_only_the_named_checkers_run():
+    """A history may break an invariant that its test does not need."""
     history = [event(10, "a", "granted", until_ns=50), event(20, "b", "granted", until_ns=60)]
 
     assert_holds(history, fences_grow, partial(lost_updates, final={}))
@@ -324,7 +324,7 @@ def test_only_the_named_checkers_are_asked():
 
 
 def test_the_order_of_the_list_does_not_matter():
-    """Events are judged by their times."""
+    """Checkers order events by their times."""
     history = [
         event(10, "a", "granted", fence=1, token="ta", until_ns=90),
         write(15, "a", fence=1, token="ta", value=1),
@@ -337,7 +337,7 @@ def test_the_order_of_the_list_does_not_matter():
 
 
 def test_an_empty_history_holds():
-    """Nothing happened, so nothing was broken."""
+    """Without events there is no violation."""
     assert_holds([])
 
 
@@ -345,8 +345,8 @@ def appended(at_ns, worker, element):
     return write(at_ns, worker, value=element)
 
 
-def test_an_acknowledged_append_that_is_missing_at_the_end_is_told():
-    """Somebody wrote a list that it had read before; the next write is shown with it."""
+def test_an_acknowledged_append_that_is_missing_at_the_end_is_found():
+    """Another worker wrote a list that it had read before; the report shows the next write, too."""
     history = [appended(10, "a", 1), appended(20, "b", 2), appended(30, "c", 3)]
 
     [violation] = lost_appends(history, {"orders": [1, 3]})
@@ -355,22 +355,22 @@ def test_an_acknowledged_append_that_is_missing_at_the_end_is_told():
     assert violation.events == (history[1], history[2])
 
 
-def test_an_append_that_is_there_twice_is_told():
-    """Sent again after a lost answer, and applied again."""
+def test_an_append_that_is_there_twice_is_found():
+    """It was resent after a lost answer, and applied again."""
     [violation] = lost_appends([appended(10, "a", 1)], {"orders": [1, 1]})
 
     assert "more than once" in violation.sentence
 
 
-def test_appends_that_nobody_acknowledged_are_no_violation():
+def test_unacknowledged_appends_are_no_violation():
     """A worker that died may have written, and a refused one has not."""
     history = [appended(10, "a", 1), event(20, "b", "write", value=2, accepted=False)]
 
     assert lost_appends(history, {"orders": [1, 7]}) == []
 
 
-def test_an_observer_that_sees_an_older_leader_again_is_told():
-    """A look takes effect somewhere between its beginning and its end; only looks apart are compared."""
+def test_an_observer_that_sees_an_older_leader_again_is_found():
+    """An observation takes effect between its beginning and its end; only separate ones are compared."""
     history = [
         event(10, "a", "observed", fence=5, since_ns=9),
         event(20, "b", "observed", fence=4, since_ns=11),
@@ -380,8 +380,8 @@ def test_an_observer_that_sees_an_older_leader_again_is_told():
     assert observers_see_fences_grow([history[0], event(20, "b", "observed", fence=4, since_ns=8)]) == []
 
 
-def test_what_is_left_after_a_close_is_told():
-    """`leaked` with nothing left is what a clean worker records."""
+def test_resources_left_after_a_close_are_found():
+    """A clean worker records `leaked` with 0."""
     history = [
         event(10, "a", "leaked", name="", value=0),
         event(20, "b", "leaked", name="", value=2, detail="2 threads"),

@@ -1,4 +1,4 @@
-"""Groups of real servers: they start whole, fail over, heal, and end with the process that started them."""
+"""Groups of real servers start healthy, fail over, heal, and end with the process that started them."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def alive(pid):
 
 @pytest.mark.parametrize("group", [Sentinels, Cluster])
 def test_a_dead_server_is_replaced_and_a_healed_group_is_whole(group):
-    """What a test breaks is mended for the next one, and nothing is left of it at the end."""
+    """`heal` restores the group for the next test, and nothing is left of it at the end."""
     with group(KIND) as servers:
         pids = [server.pid for server in servers.all_servers()]
         owner = servers.server_of("x")
@@ -47,7 +47,7 @@ def test_a_dead_server_is_replaced_and_a_healed_group_is_whole(group):
 
 @pytest.mark.parametrize("group", ["sentinels.Sentinels", "clusters.Cluster"])
 def test_a_group_ends_with_the_process_that_started_it(group):
-    """Also when that process is killed: nobody is left to clean up after a test."""
+    """Also if that process is killed and cannot clean up."""
     module, _, name = group.partition(".")
     program = f"""
         import time
@@ -69,7 +69,7 @@ def test_a_group_ends_with_the_process_that_started_it(group):
 
 
 def test_a_slot_is_moved_with_its_keys():
-    """As people's tools do it: first announced, then key by key, then told to everybody."""
+    """As redis-cli does it: mark the slot, move key by key, then announce the new node."""
     with Cluster(KIND, replicas=0) as cluster:
         owner = cluster.server_of("x")
         target = next(server for server in cluster.masters() if server is not owner)

@@ -1,4 +1,4 @@
-"""The guarded file: the resource that a fence protects."""
+"""The guarded file: a resource that a fence protects."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def resource(tmp_path):
 
 
 def test_a_new_file_holds_its_initial_value(resource):
-    """Nobody has to create it first."""
+    """A test need not create the file first."""
     assert resource.read() == Stored(0, 0, "")
 
 
 def test_a_newer_fence_is_accepted(resource):
-    """The newest holder may write, and leaves its mark."""
+    """The newest holder may write, and its fence is stored."""
     resource.write(5, "t5", one_more)
 
     assert resource.write(9, "t9", one_more) == 2
@@ -45,7 +45,7 @@ def test_the_holder_may_write_again(resource):
 
 @pytest.mark.parametrize(("fence", "token"), [(4, "t4"), (4, "t5"), (5, "other")])
 def test_an_old_fence_or_a_foreign_token_is_refused_and_changes_nothing(resource, fence, token):
-    """After a split two holders may have the same number: then the token decides."""
+    """After a split two holders may have the same fence: then the token decides."""
     resource.write(5, "t5", one_more)
 
     with pytest.raises(Fenced) as refusal:
@@ -56,7 +56,7 @@ def test_an_old_fence_or_a_foreign_token_is_refused_and_changes_nothing(resource
 
 
 def test_a_guarded_read_shuts_out_older_holders(resource):
-    """A holder that has looked must be able to rely on what it saw."""
+    """A holder that has read must be able to rely on the value."""
     resource.write(5, "t5", one_more)
 
     assert resource.guarded_read(6, "t6") == 1
@@ -66,8 +66,8 @@ def test_a_guarded_read_shuts_out_older_holders(resource):
         resource.guarded_read(5, "t5")
 
 
-def test_an_unguarded_write_asks_nobody(resource):
-    """It is there to show what goes wrong."""
+def test_an_unguarded_write_compares_no_fence(resource):
+    """It exists to show the mistake."""
     resource.write(5, "t5", one_more)
 
     assert resource.unguarded_write(lambda _: -1) == -1
@@ -75,7 +75,7 @@ def test_an_unguarded_write_asks_nobody(resource):
 
 
 def test_a_change_that_fails_changes_nothing(resource):
-    """And the file is free for the next writer."""
+    """The next writer finds the file unlocked."""
     resource.write(5, "t5", one_more)
 
     with pytest.raises(ZeroDivisionError):
@@ -85,7 +85,7 @@ def test_a_change_that_fails_changes_nothing(resource):
 
 
 def test_no_concurrent_guarded_write_is_lost(resource, holdfast_workers):
-    """Read, compare, change and store are one step, whoever else writes."""
+    """Read, compare, change and store are one step, whatever other processes write."""
     workers = [
         holdfast_workers.start(f"{CLIENTS}:count_guarded", path=resource.path, fence=1, token="t", times=300)
         for _ in range(3)
@@ -96,7 +96,7 @@ def test_no_concurrent_guarded_write_is_lost(resource, holdfast_workers):
 
 
 def test_a_killed_writer_leaves_a_whole_file(resource, holdfast_workers):
-    """The content is the old one or the new one; and nobody waits for the dead."""
+    """The content is the old or the new one, and no writer waits for the dead one."""
     rng = random.Random(3)
     newest = 0
     for _ in range(6):

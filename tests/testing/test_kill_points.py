@@ -1,4 +1,4 @@
-"""A piece of work dies at each of its lines, once, and then survives."""
+"""A piece of work is killed at each of its lines, once, and then survives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def work(log):
 
 
 def die(folder, step):
-    """Tell what the work had done when it was killed, for each time."""
+    """Report what the work had done when it was killed, for each kill."""
     sys.path.insert(0, folder)
     steps = importlib.import_module("deadly_steps")
     log = Path(folder) / "log"
@@ -33,7 +33,7 @@ def die(folder, step):
 
 
 def fail():
-    """Tell what becomes of work that fails by itself."""
+    """Report the error of work that fails by itself."""
     for run in (lambda: next(killed_at_every_line(lambda: 1 / 0, json)), lambda: in_child(lambda: 1 / 0)):
         try:
             run()
@@ -43,15 +43,15 @@ def fail():
 
 @pytest.mark.parametrize(("step", "deaths"), [(1, [[1, ""], [2, "one"], [3, "two"]]), (2, [[1, ""], [3, "two"]])])
 def test_the_work_is_killed_before_each_line_and_then_survives(holdfast_workers, tmp_path, step, deaths):
-    """What was done before the line is done, what comes behind it is not; or every so many lines."""
+    """The lines before the kill point have run, the others have not; with `step`, at every so many lines."""
     (tmp_path / "deadly_steps.py").write_text(STEPS)
     worker = holdfast_workers.start(f"{__file__}:die", folder=str(tmp_path), step=step)
 
     assert json.loads(worker.read_line(20)) == {"found": deaths, "end": "three"}
 
 
-def test_work_that_fails_by_itself_is_no_death(holdfast_workers):
-    """It would be taken for one, and show nothing."""
+def test_work_that_fails_by_itself_is_an_error(holdfast_workers):
+    """Otherwise the failure would count as a kill, and show nothing."""
     worker = holdfast_workers.start(f"{__file__}:fail")
 
     assert "by itself, before line 1" in worker.read_line(20)

@@ -1,4 +1,4 @@
-"""A network that can be cut: silently, both ways, and without a trace outside."""
+"""A network partition is silent, in both directions, and leaves no trace outside."""
 
 import subprocess
 import sys
@@ -45,8 +45,8 @@ STORY = """
 
 
 @pytest.mark.skipif(KIND is None, reason=missing())
-def test_whoever_is_cut_off_hears_nothing_and_everybody_else_hears_all(tmp_path):
-    """A cut is silence, not a refusal; the story itself reaches everybody, and nothing of it is left outside."""
+def test_a_cut_separates_only_the_homes_that_it_names(tmp_path):
+    """A cut is silence, not a refusal; the story reaches every home, and nothing of it is left outside."""
     if networks.missing():
         pytest.skip(f"nothing can be cut here: {networks.missing()}")
     story = tmp_path / "story.py"
@@ -61,8 +61,8 @@ def test_whoever_is_cut_off_hears_nothing_and_everybody_else_hears_all(tmp_path)
     assert subprocess.run(["ip", "link"], check=True, capture_output=True).stdout == before
 
 
-def test_a_machine_without_the_means_says_what_is_missing(monkeypatch):
-    """A test that is skipped says why."""
+def test_a_machine_without_the_programs_names_what_is_missing(monkeypatch):
+    """The reason of a skipped test says what to install."""
     monkeypatch.setenv("PATH", "")
 
     assert networks.missing() == "there is no program 'unshare': install util-linux and iproute2"

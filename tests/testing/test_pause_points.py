@@ -1,4 +1,4 @@
-"""Pause points: free when off, exact when on."""
+"""Pause points cost nothing when off, and stop exactly at their place when on."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def _leave_nothing_armed():
     failpoints.disarm_all()
 
 
-def test_a_point_that_nobody_armed_is_one_look_at_a_boolean(monkeypatch):
-    """Points stand in hot code, so an unarmed one must not even look for its own name."""
+def test_an_unarmed_point_reads_one_boolean(monkeypatch):
+    """Points are in hot code, so that an unarmed one must not even look up its name."""
     monkeypatch.setattr(failpoints, "_reach", lambda name: pytest.fail(f"looked for {name}"))
 
     failpoints.point("anywhere")
 
 
 def test_an_armed_point_calls_back_each_time_and_only_its_own(monkeypatch):
-    """A test stops exactly the step that it means."""
+    """A test stops exactly the step that it names."""
     calls = []
     failpoints.arm("here", lambda: calls.append("here"))
 
@@ -55,7 +55,7 @@ def test_a_disarmed_point_is_free_again(monkeypatch):
 
 
 def test_an_error_of_the_callback_reaches_the_caller():
-    """So a test can make a step fail, not only wait."""
+    """A test can make a step fail, not only wait."""
 
     def fail():
         raise ConnectionResetError
@@ -95,7 +95,7 @@ def test_a_child_killed_at_a_point_never_does_what_comes_after(holdfast_workers,
 
 
 def test_a_point_without_its_file_does_not_stop_a_child(holdfast_workers, holdfast_pauses, tmp_path):
-    """The directory alone arms nothing: only the named point waits."""
+    """The directory alone arms nothing: only a named point waits."""
     holdfast_pauses.arm("step.three")
     holdfast_pauses.arm("step.two")
     holdfast_pauses.disarm("step.two")
@@ -105,7 +105,7 @@ def test_a_point_without_its_file_does_not_stop_a_child(holdfast_workers, holdfa
 
 
 def test_one_child_can_be_left_out(holdfast_workers, holdfast_pauses, tmp_path):
-    """An empty variable turns the points off for one worker, while others stop."""
+    """An empty variable turns the points off for one worker, while the others stop."""
     holdfast_pauses.arm("step.two")
     worker = holdfast_workers.start(
         f"{CLIENTS}:pass_point", env={failpoints.VARIABLE: ""}, name="step.two", mark=tmp_path / "mark"
@@ -115,7 +115,7 @@ def test_one_child_can_be_left_out(holdfast_workers, holdfast_pauses, tmp_path):
 
 
 def test_arming_again_stops_the_next_child_too(holdfast_workers, holdfast_pauses, tmp_path):
-    """What an earlier round left behind must not let the next one through."""
+    """Files of an earlier round must not let the next child pass."""
     for number in range(2):
         holdfast_pauses.arm("step.two")
         mark = tmp_path / f"mark{number}"

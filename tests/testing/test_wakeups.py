@@ -1,4 +1,4 @@
-"""Hand-overs: which are measured, and which are accused of being slow."""
+"""Hand-overs: which are measured, and which are reported as slow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def granted(at_s, worker):
 
 
 def handed_over(after_s):
-    """`a` holds, `b` and `c` wait; each is served that long after the release before it."""
+    """`a` holds, `b` and `c` wait; each is granted that long after the release before it."""
     return [
         granted(1, "a"),
         event(2, "b", "requested"),
@@ -44,18 +44,19 @@ def handed_over(after_s):
 
 
 def test_a_wake_up_is_the_time_from_release_to_grant():
-    """Of those who had been waiting when it was released; who comes later finds it free."""
+    """Only of workers that waited at the release; a later worker finds the name free."""
     assert wake_ups_ns(handed_over(0.1), BOUNDS) == [pytest.approx(0.1 * S), pytest.approx(0.1 * S)]
 
     came_later = [
-        event(15.9, "c", "requested") if (one.kind, one.worker) == ("requested", "c") else one for one in handed_over(0.1)
+        event(15.9, "c", "requested") if (one.kind, one.worker) == ("requested", "c") else one
+        for one in handed_over(0.1)
     ]
     came_later = [one for one in came_later if (one.worker, one.kind) != ("c", "waiting")]
     assert len(wake_ups_ns(came_later, BOUNDS)) == 1
 
 
-def test_a_slow_wake_up_is_accused_where_nothing_was_broken():
-    """Whoever is not woken and looks once a second is served within the bounds of a free name, and still too late."""
+def test_a_slow_wake_up_without_a_fault_is_reported():
+    """A client that polls once a second is granted within the bounds of a free name, and still too late."""
     assert slow_wake_ups(handed_over(0.7), BOUNDS) == []
 
     first, _ = slow_wake_ups(handed_over(0.8), BOUNDS)
@@ -74,13 +75,13 @@ def test_a_slow_wake_up_is_accused_where_nothing_was_broken():
     ],
     ids=["just then", "shortly before", "long ago", "what harms nobody", "a dead waiter in the queue"],
 )
-def test_only_what_was_broken_then_or_shortly_before_excuses_a_slow_one(injected, accused):
-    """A connection needs a moment to be dialled again, and a dead waiter falls with its mark."""
+def test_only_a_fault_then_or_shortly_before_excuses_a_slow_wake_up(injected, accused):
+    """A connection needs a moment to be opened again, and a dead waiter leaves with its heartbeat."""
     assert len(slow_wake_ups([*handed_over(0.8), *injected], BOUNDS)) == accused
 
 
-def test_a_dead_waiter_is_no_excuse_where_the_engine_sees_it():
-    """The embedded engine passes it over at once."""
+def test_a_dead_waiter_is_no_excuse_where_the_engine_detects_it():
+    """SQLite skips it at once."""
     history = [*handed_over(0.8), event(12, "stage", "died", name="")]
 
     assert slow_wake_ups(history, BOUNDS) == []
