@@ -1,11 +1,12 @@
-"""The vocabulary of engines: frozen questions and answers.
+"""Commands and answers: the frozen messages between the core and an engine.
 
-Named tuples, because they are quick to make and quick to import. What says nothing but its name carries that name, so
-that it is neither empty nor equal to another.
+They are named tuples, because those are quick to make and quick to import. An answer without data carries its own name,
+so that it is neither empty nor equal to another one.
 
 An engine answers one command in one atomic step. Every command but `Hit` may be sent twice: it carries the token of the
-attempt it belongs to, and the second answer is the same as the first. (Whoever sends a `Receive` again says what it knows,
-and is given what it does not.) Times inside are milliseconds unless their names say otherwise; fences are integers.
+attempt it belongs to, and the second answer is the same as the first. (A `Receive` lists the messages that its consumer
+knows, and a second copy delivers the others.) Times are milliseconds unless their names say otherwise; fences are
+integers.
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ Command = (
 )
 AcquireCommand = Acquire | Borrow | Receive
 ReleaseCommand = Release | Return | FinishOnce | ReleaseEntry | Leave
-# Commands whose sender may have to wait for an answer that it likes.
-ASKING: frozenset[type] = frozenset((Acquire, Borrow, Receive))
-# Answers with a `position`: whoever has one stands in a line now, where it may be rung.
+# Commands whose sender may wait: with `wait`, it gets a place in the waiting line.
+WAITABLE: frozenset[type] = frozenset((Acquire, Borrow, Receive))
+# Answers with a `position`: a sender that has one stands in a waiting line now, and may be woken.
 POSITIONED: frozenset[type] = frozenset((Busy, Received))
 
 Answer = (
@@ -124,12 +125,12 @@ Answer = (
 )
 
 __all__ = [
-    "ASKING",
     "POOL",
     "POSITIONED",
     "READ",
     "RWLOCK",
     "SEMAPHORE",
+    "WAITABLE",
     "WHOLE_PPM",
     "WRITE",
     "Acquire",

@@ -1,4 +1,4 @@
-"""What is asked about leases, and what is answered."""
+"""Commands about leases, and their answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Acquire(NamedTuple):
-    """Give me the lease; with `wait`, keep me a place in the queue if you cannot.
+    """Acquire the lease; with `wait`, take a place in the waiting line if another holder has it.
 
-    Sent again by the holder it answers the same fence and restarts the ttl. Sent again by a waiter it keeps the place,
-    confirms an offer, and tells the engine that the waiter lives. Sent by a waiter without `wait` it is the last word:
-    granted now, or out of the queue.
+    `holder` is the packed `Holder` of the sender. Sent again by the holder, the command answers the same fence and
+    restarts the ttl. Sent again by a waiter, it keeps the place, confirms an offer, and counts as a heartbeat. Sent by
+    a waiter without `wait`, it is the last request: the lease is granted now, or the waiter leaves the line.
     """
 
     name: str
@@ -21,7 +21,7 @@ class Acquire(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """Restart the ttl of a lease that is still mine. A lapsed lease is never brought back."""
+    """Restart the ttl of a lease that this token still holds. An expired lease is never brought back."""
 
     name: str
     token: str
@@ -29,10 +29,10 @@ class Renew(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Give the lease back; `to` names the waiter (by token) that is to have it next, if it still waits.
+    """Give the lease back; `to` is the token of the waiter that gets it next, if it still waits.
 
-    `tombstone` asks the engine to remember the token as ended: needed when an acquire was sent more than once, because the
-    first copy may still be on its way.
+    With `tombstone`, the engine remembers the token as ended: needed if an acquire was sent more than once, because an
+    older copy may still arrive.
     """
 
     name: str
@@ -42,16 +42,16 @@ class Release(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """Nobody owns what this token may have got: end it, and refuse it from now on."""
+    """End a token that no caller has, whatever it got, and refuse it from now on."""
 
     name: str
     token: str
 
 
 class Break(NamedTuple):
-    """End the lease under this fence by force, and say why to its holder.
+    """End the lease with this fence by force, and keep the reason for its holder.
 
-    The fence is part of the question, so that a second copy of the command cannot hit the next holder.
+    The command names the fence, so that a second copy cannot end the lease of the next holder.
     """
 
     name: str
@@ -60,27 +60,27 @@ class Break(NamedTuple):
 
 
 class WaiterHeartbeat(NamedTuple):
-    """This client lives, and so do its waiters under this name. Also brings the name to the present."""
+    """The heartbeat of this client's waiters for a name. The engine also brings the name's record to the present."""
 
     name: str
 
 
 class WakeHolder(NamedTuple):
-    """Wake whoever holds: there is something for it. A part of other commands only."""
+    """Wake the holder, because there is something for it. Only a part of other commands."""
 
     name: str
 
 
 class Show(NamedTuple):
-    """Who holds, who waits. Changes nothing."""
+    """Look up who holds and who waits. Changes nothing."""
 
     name: str
 
 
 class Granted(NamedTuple):
-    """The lease is yours, under this fence; of a pool, it is that of this item.
+    """The token holds the lease with this fence; of a pool, the lease of this item.
 
-    `life` tells records of one name apart that came after each other, where an engine may forget; 0 where none does.
+    `life` numbers the records that one name had after each other, on an engine that may forget; 0 on other engines.
     """
 
     fence: int
@@ -89,10 +89,10 @@ class Granted(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Somebody else has it. `position` counts the waiters ahead of you; `None` means that you are not in the queue.
+    """Another holder has the lease. `position` is the number of waiters ahead; `None` if this token is not in line.
 
-    Of many rights the next comes back in `remaining_ms`. An engine that may forget tells more: in `all_ms` all would
-    have come back by themselves, and `life` is as in `Granted`.
+    Of a pool, the next item comes back in `remaining_ms`. An engine that may forget adds `all_ms`, after which all
+    items would have come back by themselves, and `life`, as in `Granted`.
     """
 
     holder: str
@@ -105,19 +105,19 @@ class Busy(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """This token has ended (released, undone or broken) and will never hold again."""
+    """The token has ended (released, undone or broken) and will never hold again."""
 
     reason: str
 
 
 class Renewed(NamedTuple):
-    """The ttl runs anew."""
+    """The ttl starts again."""
 
     kind: str = "renewed"
 
 
 class Released(NamedTuple):
-    """The lease is free, or was already freed by this same token."""
+    """The lease is free, or this same token freed it before."""
 
     kind: str = "released"
 
@@ -130,16 +130,15 @@ class NotHeld(NamedTuple):
 
 
 class Done(NamedTuple):
-    """It is so now."""
+    """The engine has applied the command."""
 
     kind: str = "done"
 
 
 class HeartbeatReceived(NamedTuple):
-    """Heard. The present lease or offer ends in `remaining_ms` unless it is renewed; 0 if there is none.
+    """The answer to a heartbeat. The present lease or offer ends in `remaining_ms` unless renewed; 0 if there is none.
 
-    `offered` is the token of a waiter of this client to whom the lease is offered just now, or empty. `all_ms` is as in
-    `Busy`.
+    `offered` is the token of a waiter of this client that has an unconfirmed offer, or empty. `all_ms` is as in `Busy`.
     """
 
     remaining_ms: int
@@ -158,7 +157,7 @@ class LeaseParty(NamedTuple):
 
 
 class LeaseInfo(NamedTuple):
-    """Who holds a name and who waits for it, in order. `offered`: the holder has not confirmed yet."""
+    """Who holds a name and who waits for it, in order. `offered`: the holder has not confirmed its offer yet."""
 
     fence: int
     holder: LeaseParty | None

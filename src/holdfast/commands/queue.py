@@ -114,7 +114,7 @@ class Join(NamedTuple):
 class ConsumerHeartbeat(NamedTuple):
     """Extend a consumer session to `ttl_ms` from now.
 
-    A late heartbeat counts as long as nobody has reclaimed the consumer's messages. Answers: `Renewed`, or `NotHeld` if
+    A late heartbeat counts until another client reclaims the consumer's messages. Answers: `Renewed`, or `NotHeld` if
     the engine no longer knows the consumer.
     """
 

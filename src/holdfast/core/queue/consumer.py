@@ -438,7 +438,7 @@ def checked_label(queue: QueueCore, name: str | None) -> str:
     if name is None:
         return holder.label or f"{holder.host}:{holder.pid}"
     if not isinstance(name, str) or not 0 < len(name) <= LABEL_MAX or not is_unicode(name):
-        rule = f"it must be text of 1 to {LABEL_MAX} characters, without lone surrogates"
+        rule = f"it must be text of 1 to {LABEL_MAX} characters, without unpaired surrogates"
         raise InvalidConfig("name", name, rule)
     return name
 

@@ -23,7 +23,7 @@ from holdfast.core.queue.queue import LIMIT_MAX, whole_number
 from holdfast.core.resend import send_safely
 from holdfast.errors import InvalidConfig, NotFound
 from holdfast.names import is_unicode, new_token
-from holdfast.rules.queue.state import dead_letter_position
+from holdfast.rules.queue.state import position_of_dead_letter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ class DeadLetter(NamedTuple):
     `reason`: why it became a dead letter. `error`: the error of the last attempt. `attempts`: how many failed.
     `crashes`: how many consumers died with it. `first_consumer` and `last_consumer`: the consumers that failed with it.
     `published` and `died`: seconds since 1970. `body`: its bytes if the codec cannot decode it. `position`: its place
-    in the list; `list(after=letter.position)` continues after it. `key`: the key it was published with.
+    in the list; `list(after=dead_letter.position)` continues after it. `key`: the key it was published with.
     """
 
     id: str
@@ -112,11 +112,14 @@ async def redrive(
             part, rest = rest[:most], rest[most:]
             more = bool(rest)
             if where is not None:
-                part = [letter.id for letter in await _get_all(queue, part) if where(letter)]
+                part = [dead_letter.id for dead_letter in await _get_all(queue, part) if where(dead_letter)]
         else:
             page, after = await _page(queue, min(most, left), after) if left else ([], "")
             left -= len(page)
-            part, more = [letter.id for letter in page if where is None or where(letter)], bool(after and left)
+            part, more = (
+                [dead_letter.id for dead_letter in page if where is None or where(dead_letter)],
+                bool(after and left),
+            )
         if part:
             answer = await send_safely(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
             assert isinstance(answer, DeadLettersRemoved)
@@ -149,9 +152,9 @@ async def purge(
             more = bool(after and left)
         if page is not None:
             part = [
-                letter.id
-                for letter in page
-                if (where is None or where(letter)) and (before is None or letter.died < before)
+                dead_letter.id
+                for dead_letter in page
+                if (where is None or where(dead_letter)) and (before is None or dead_letter.died < before)
             ]
         if part:
             answer = await send_safely(queue.client, Purge(queue.name, tuple(part), new_token()))
@@ -175,7 +178,7 @@ async def _page(queue: QueueCore, limit: int, after: str) -> tuple[list[DeadLett
         return [], ""
     answer = await send_safely(queue.client, ListDeadLetters(queue.name, after, limit))
     assert isinstance(answer, DeadLetterPage)
-    return [_shown(queue, letter) for letter in answer.dead_letters], answer.last
+    return [_shown(queue, dead_letter) for dead_letter in answer.dead_letters], answer.last
 
 
 async def _get_all(queue: QueueCore, ids: list[str]) -> list[DeadLetter]:
@@ -183,25 +186,25 @@ async def _get_all(queue: QueueCore, ids: list[str]) -> list[DeadLetter]:
     for each in ids:
         answer = await send_safely(queue.client, GetDeadLetter(queue.name, each))
         assert isinstance(answer, DeadLetterPage)
-        found += [_shown(queue, letter) for letter in answer.dead_letters]
+        found += [_shown(queue, dead_letter) for dead_letter in answer.dead_letters]
     return found
 
 
-def _shown(queue: QueueCore, letter: StoredDeadLetter) -> DeadLetter:
-    message = letter.message
+def _shown(queue: QueueCore, dead_letter: StoredDeadLetter) -> DeadLetter:
+    message = dead_letter.message
     return DeadLetter(
         message.id,
         shown_body(queue.codec, message),
         shown_headers(message.headers),
-        letter.reason,
+        dead_letter.reason,
         message.last_error,
         message.attempts,
         message.crashes,
         message.first_consumer,
         message.last_consumer,
         message.published_us / 1_000_000,
-        letter.died_us / 1_000_000,
-        dead_letter_position(letter),
+        dead_letter.died_us / 1_000_000,
+        position_of_dead_letter(dead_letter),
         message.key,
     )
 

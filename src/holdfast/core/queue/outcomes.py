@@ -98,7 +98,7 @@ def checked_backoff(value: object) -> Backoff:
 def checked_reason(reason: object) -> str:
     """Return the reason; raise `InvalidConfig` if it is no text that every engine can store."""
     if not isinstance(reason, str) or not 0 < len(reason) <= REASON_MAX or not is_unicode(reason):
-        rule = f"it must be text of 1 to {REASON_MAX} characters without lone surrogates, for people to read"
+        rule = f"it must be text of 1 to {REASON_MAX} characters without unpaired surrogates, for people to read"
         raise InvalidConfig("reason", reason, rule)
     return reason
 

@@ -26,7 +26,7 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import PlacedMessage
 from holdfast.engines.sqlite.queue_check import check
 from holdfast.engines.sqlite.queue_tables import NEVER_US, forget_results
-from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, dead_letter_position
+from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, position_of_dead_letter
 
 if TYPE_CHECKING:
     import sqlite3
@@ -319,7 +319,7 @@ class StoredQueue:
 
     def add_dead_letter(self, letter: StoredDeadLetter) -> None:
         self.remove_dead_letter(letter.message.id)
-        self._change(_ADD_DEAD_LETTER, dead_letter_position(letter), letter.reason, letter.died_us, *letter.message)
+        self._change(_ADD_DEAD_LETTER, position_of_dead_letter(letter), letter.reason, letter.died_us, *letter.message)
         self._dead += 1
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002

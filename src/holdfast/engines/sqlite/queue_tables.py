@@ -64,7 +64,7 @@ CREATE INDEX queue_message_behind ON queue_message (queue, entry) WHERE place = 
 _DEAD_LETTERS = """
 CREATE TABLE queue_dead_letter (
     queue INTEGER NOT NULL,
-    place TEXT NOT NULL,                   -- in the order of deaths: see dead_letter_position()
+    place TEXT NOT NULL,                   -- in the order of deaths: see position_of_dead_letter()
     reason TEXT NOT NULL,
     died_us INTEGER NOT NULL,
     id TEXT NOT NULL,

@@ -12,21 +12,21 @@ from holdfast.commands.queue import (
 )
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.queue.messages import RESULT_MEMORY_MS, add_message, wake_waiting
-from holdfast.rules.queue.state import PURGED, REDRIVEN, QueueState, dead_letter_position
+from holdfast.rules.queue.state import PURGED, REDRIVEN, QueueState, position_of_dead_letter
 from holdfast.rules.result import RuleResult
 
 
 def list_dead_letters(state: QueueState, command: ListDeadLetters, moment: Moment) -> RuleResult:  # noqa: ARG001 - as all rules
     """Return a page of dead letters, the oldest first."""
-    letters = state.list_dead_letters(command.after, command.limit)
-    last = dead_letter_position(letters[-1]) if letters and len(letters) == command.limit else ""
-    return RuleResult(DeadLetterPage(tuple(letters), last), [])
+    dead_letters = state.list_dead_letters(command.after, command.limit)
+    last = position_of_dead_letter(dead_letters[-1]) if dead_letters and len(dead_letters) == command.limit else ""
+    return RuleResult(DeadLetterPage(tuple(dead_letters), last), [])
 
 
 def get_dead_letter(state: QueueState, command: GetDeadLetter, moment: Moment) -> RuleResult:  # noqa: ARG001
     """Return one dead letter, or none."""
-    letter = state.get_dead_letter(command.id)
-    return RuleResult(DeadLetterPage(() if letter is None else (letter,), ""), [])
+    dead_letter = state.get_dead_letter(command.id)
+    return RuleResult(DeadLetterPage(() if dead_letter is None else (dead_letter,), ""), [])
 
 
 def redrive(state: QueueState, command: Redrive, moment: Moment) -> RuleResult:
@@ -37,10 +37,10 @@ def redrive(state: QueueState, command: Redrive, moment: Moment) -> RuleResult:
     redriven: list[str] = []
     ready = 0
     for each in command.ids:
-        letter = state.get_dead_letter(each)
-        if letter is None:
+        dead_letter = state.get_dead_letter(each)
+        if dead_letter is None:
             continue
-        message = letter.message._replace(crashes=0)
+        message = dead_letter.message._replace(crashes=0)
         if command.reset:
             message = message._replace(attempts=0, first_consumer="", last_consumer="", last_error="")
         state.remove_dead_letter(each)

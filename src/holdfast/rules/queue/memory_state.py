@@ -11,7 +11,7 @@ from itertools import chain, islice
 
 from holdfast.commands.queue import BEHIND, DELAYED, HELD, QUARANTINE, READY, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
-from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, dead_letter_position
+from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, position_of_dead_letter
 
 _SPARE = 64
 
@@ -249,10 +249,10 @@ class MemoryQueueState:
 
     # Dead letters.
 
-    def add_dead_letter(self, letter: StoredDeadLetter) -> None:
-        self.remove_dead_letter(letter.message.id)
-        self._dead[letter.message.id] = letter
-        insort(self._dead_order, dead_letter_position(letter))
+    def add_dead_letter(self, dead_letter: StoredDeadLetter) -> None:
+        self.remove_dead_letter(dead_letter.message.id)
+        self._dead[dead_letter.message.id] = dead_letter
+        insort(self._dead_order, position_of_dead_letter(dead_letter))
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return self._dead.get(id)
@@ -262,9 +262,9 @@ class MemoryQueueState:
         return [self._dead[place.partition("-")[2]] for place in self._dead_order[begin : begin + limit]]
 
     def remove_dead_letter(self, id: str) -> None:  # noqa: A002
-        letter = self._dead.pop(id, None)
-        if letter is not None:
-            del self._dead_order[bisect_left(self._dead_order, dead_letter_position(letter))]
+        dead_letter = self._dead.pop(id, None)
+        if dead_letter is not None:
+            del self._dead_order[bisect_left(self._dead_order, position_of_dead_letter(dead_letter))]
 
     def evict_dead_letters(self, most: int) -> int:
         over = self._dead_order[: max(0, len(self._dead_order) - most)]

@@ -150,7 +150,7 @@ def receive(state: QueueState, command: Receive, moment: Moment) -> RuleResult:
     consumer = live_consumer(state, command.token)
     if consumer is None:
         return RuleResult(UNKNOWN_CONSUMER, [])
-    if consumer.expires_us <= moment.now_us:  # expired, but nobody reclaimed its messages: any command is a heartbeat
+    if consumer.expires_us <= moment.now_us:  # expired, but not reclaimed: any command is a heartbeat
         state.put_consumer(consumer._replace(expires_us=moment.now_us + consumer.ttl_ms * 1000))
     for message in state.pop_due(moment.wall_us, BATCH_MAX):
         state.add_ready(lane_of(message), message)

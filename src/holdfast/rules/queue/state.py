@@ -205,14 +205,14 @@ class QueueState(Protocol):
 
     # Dead letters.
 
-    def add_dead_letter(self, letter: StoredDeadLetter) -> None:
+    def add_dead_letter(self, dead_letter: StoredDeadLetter) -> None:
         """Add a dead letter."""
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - a message's
         """Return the dead letter of this message."""
 
     def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
-        """Return the dead letters after this position, in the order of `dead_letter_position`."""
+        """Return the dead letters after this position, in the order of `position_of_dead_letter`."""
 
     def remove_dead_letter(self, id: str) -> None:  # noqa: A002
         """Remove the dead letter of this message."""
@@ -248,6 +248,6 @@ def lane_of(message: StoredMessage) -> str:
     return QUARANTINE if message.crashes >= QUARANTINE_AT else message.lane
 
 
-def dead_letter_position(letter: StoredDeadLetter) -> str:
+def position_of_dead_letter(dead_letter: StoredDeadLetter) -> str:
     """Return the position of a dead letter in the order of time, as text that sorts in that order."""
-    return f"{letter.died_us:020d}-{letter.message.id}"
+    return f"{dead_letter.died_us:020d}-{dead_letter.message.id}"
