@@ -50,7 +50,7 @@ trials: $(READY)  ## run long tests: a minute of lending, 20 npm trials, a kill 
 	HOLDFAST_LENDING_S=60 $(BIN)/python -m pytest tests/engines/redis/test_pools.py -k independent_count $(ARGS)
 	HOLDFAST_TRIALS=20 $(BIN)/python -m pytest tests/npm -k trial $(ARGS)
 	HOLDFAST_LINES=1 $(BIN)/python -m pytest tests/build tests/engines/files -k any_line $(ARGS)
-	HOLDFAST_FLEETS=large $(BIN)/python -m pytest tests/engines/redis/test_queue_*.py tests/engines/redis/test_queues_in_groups.py tests/queues -s $(ARGS)
+	HOLDFAST_FLEETS=large $(BIN)/python -m pytest tests/engines/redis/test_queue_*.py tests/engines/redis/test_queues_in_groups.py tests/queue -s $(ARGS)
 	HOLDFAST_ROUNDS=10000 $(BIN)/python -m pytest tests/laws/test_queue_race_laws.py -k same_instant $(ARGS)
 
 nfs: $(READY)  ## test shared directories on real NFS, v3 and v4.2, between three user-mode kernels

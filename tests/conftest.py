@@ -24,7 +24,7 @@ LONG = (
     "tests/campaign/test_failovers.py",
     "tests/engines/redis/test_queues_in_groups.py",
     "tests/engines/redis/test_registry_fleet.py",
-    "tests/queues/test_queue_faults.py",
+    "tests/queue/test_queue_faults.py",
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 from chaos.checks import check_events, checkers_for
 from chaos.known_limits import FAILOVERS
 from chaos.rounds import Round
-from chaos.runs import play
+from chaos.runs import run_round
 from holdfast.testing import Event, servers
 
 S = 1_000_000_000
@@ -61,7 +61,7 @@ def test_every_promise_is_kept_while_servers_are_replaced(round_, tmp_path):
     if not servers.available():
         pytest.skip(servers.missing())
 
-    played, verdict = play(round_, tmp_path)
+    played, verdict = run_round(round_, tmp_path)
 
     shown = [str(one) for found in verdict.violations.values() for one in found]
     assert verdict.holds, "\n".join(shown[:20])

@@ -11,7 +11,7 @@ import pytest
 from chaos import report
 from chaos.__main__ import CANNOT, _engines, main, until
 from chaos.rounds import FACES, WORKLOADS, Round, plan
-from chaos.runs import play_all
+from chaos.runs import run_rounds
 from chaos.schedule import KINDS
 from chaos.statistics import Statistics
 from holdfast.testing import servers
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory):
     """All rounds, played once."""
-    results = play_all(HERE, tmp_path_factory.mktemp("rounds"), at_once=3)
+    results = run_rounds(HERE, tmp_path_factory.mktemp("rounds"), at_once=3)
     statistics = Statistics(SEED)
     for played, verdict in results:
         statistics.add(played, verdict)

@@ -1,7 +1,7 @@
 """The law of messages that share a key, of a fair share, and of what a consumer is told that it has lost."""
 
 import pytest
-from queue_table import INTERVAL_MS, TTL_MS, Table
+from queue_harness import INTERVAL_MS, TTL_MS, Table
 
 from holdfast.commands.queue import (
     ACK,

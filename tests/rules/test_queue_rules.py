@@ -1,6 +1,6 @@
 """The law of queues, where every case can be shown by hand-moved time and plain commands."""
 
-from queue_table import INTERVAL_MS, TTL_MS, Table
+from queue_harness import INTERVAL_MS, TTL_MS, Table
 
 from holdfast.commands import NotHeld, Released
 from holdfast.commands.queue import (

@@ -1,7 +1,7 @@
 """The law of consumers that are taken for dead: they stay so, what was new is to blame, and others may ask for more."""
 
 import pytest
-from queue_table import GRACE_MS, INTERVAL_MS, TTL_MS, Table
+from queue_harness import GRACE_MS, INTERVAL_MS, TTL_MS, Table
 
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import (

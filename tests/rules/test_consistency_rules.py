@@ -1,6 +1,6 @@
 """What pages of a queue say together: told by pages that no server has to make."""
 
-from queue_table import Table
+from queue_harness import Table
 
 from holdfast.commands.queue import HELD, READY, REJECT, MessageOutcome
 from holdfast.commands.queue_admin import CONSUMERS, LANES, MESSAGES, RECHECK, CheckConsistency, ConsistencyPage
