@@ -1,4 +1,4 @@
-"""Directories: one owner per key, and everyone can look it up."""
+"""The registry: one owner per key, and every process can look it up."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.aio.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core.registry import mailbox as letters
-from holdfast.core.registry import registry as directory
-from holdfast.core.registry.mailbox import Box
+from holdfast.core.registry.mailbox import RegistryLeaseBase
 from holdfast.core.registry.registry import HAND_OFF_S, RegistryBase, RegistryChange, RegistryEntry
 from holdfast.errors import NotAcquired
 
@@ -18,61 +16,57 @@ if TYPE_CHECKING:
     from holdfast.names import Holder
 
 
-class RegistryLease(Box, Lease):
-    """Like `blocking.RegistryLease`, awaited."""
-
-    key: str
+class RegistryLease(RegistryLeaseBase, Lease):
+    """The lease of the owner of a key, or of a member. Leaving its block releases it."""
 
     async def receive(self, timeout: Seconds | None = None) -> str | None:
-        """Like `blocking.RegistryLease.receive`, awaited."""
-        return await letters.receive(self, timeout)
+        """Return the next message to the owner of the key, or `None` if none comes in time.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` looks once.
+        """
+        return await self._receive(timeout)
 
     async def hand_off(self, to: str, within: Seconds = HAND_OFF_S) -> None:
-        """Like `blocking.RegistryLease.hand_off`, awaited."""
-        await directory.hand_off(self, to, within)
+        """Release the key and reserve it for another server: no other claimer gets it meanwhile.
 
-    async def _take(self, place: RegistryBase) -> RegistryEntry | None:
-        self._open()
-        held = await directory.claim(place, self, self.key)
-        self._owned = held is None
-        return held
+        `to`: the label of that server; `within`: seconds that the key stays reserved.
+        """
+        await self._hand_off(to, within)
 
 
 # Inside the class below, `list` is a method.
-Holdings: TypeAlias = "list[RegistryEntry]"
+Entries: TypeAlias = "list[RegistryEntry]"
 Names: TypeAlias = "list[str]"
 
 
 class Registry(RegistryBase):
-    """Like `blocking.Registry`, awaited."""
+    """A service registry: who owns which key. Tasks may share it."""
 
     async def claim(
         self, key: str, info: dict[str, Any] | None = None, *, group: str | None = None, limit: int | None = None
     ) -> RegistryLease | RegistryEntry:
-        """Like `blocking.Registry.claim`, awaited."""
-        return await self._claim(key, info, None, group, limit)
+        """Own the key from now on, or return the `RegistryEntry` of its owner, which is false. Never waits.
 
-    async def _claim(
-        self,
-        key: str,
-        info: dict[str, Any] | None,
-        label: str | None,
-        group: str | None = None,
-        limit: int | None = None,
-    ) -> RegistryLease | RegistryEntry:
-        fields, indexes = self._claim_fields(key, info, group)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes, group, limit, label)
-        lease.key = key
-        held = await lease._take(self)
-        return lease if held is None else held
+        `key`: any text. `info`: a note for people, part of the entry. `group`, `limit`: put the key into a group and
+        raise `NotAcquired` if the group has `limit` keys already.
+        """
+        return await self._claim(RegistryLease(*self._claim_fields(key, info, group, limit)))
+
+    async def _claim(self, lease: RegistryLease) -> RegistryLease | RegistryEntry:
+        entry = await self._claim_steps(lease)
+        lease.delivered = entry is None
+        return lease if entry is None else entry
 
     async def owner(self, key: str) -> RegistryEntry | None:
-        """Like `blocking.Registry.owner`, awaited."""
-        return await directory.owner(self, key)
+        """Return the entry of `key`: who runs it. `None` without an owner."""
+        return await self._owner(key)
 
-    async def list(self, prefix: str = "", *, group: str | None = None, owner: Holder | None = None) -> Holdings:
-        """Like `blocking.Registry.list`, awaited."""
-        return await directory.owned(self, prefix, group, owner)
+    async def list(self, prefix: str = "", *, group: str | None = None, owner: Holder | None = None) -> Entries:
+        """Return the entries in the order of keys. It costs only what it finds.
+
+        `prefix`: only keys that begin with it. `group`: only this group. `owner`: only this process.
+        """
+        return await self._entries(prefix, group, owner)
 
     async def take(
         self,
@@ -84,42 +78,56 @@ class Registry(RegistryBase):
         group: str | None = None,
         limit: int | None = None,
     ) -> RegistryLease | RegistryEntry:
-        """Like `blocking.Registry.take`, awaited."""
-        held = await self.claim(key, info, group=group, limit=limit)
-        if not isinstance(held, RegistryEntry) or not force:
-            return held
-        if held.fence:
-            await directory.expel(self, key, reason)
-        return await self._claim(key, info, held.owner.label, group, limit)
+        """Like `claim`; with `force`, take the key from its owner, whose lease is lost, and raise the fence.
+
+        `key`, `info`, `group`, `limit`: as in `claim`. `reason`: text for the previous owner.
+        """
+        entry = await self.claim(key, info, group=group, limit=limit)
+        if not isinstance(entry, RegistryEntry) or not force:
+            return entry
+        if entry.fence:
+            await self._expel(key, reason)
+        fields = self._claim_fields(key, info, group, limit, label=entry.owner.label)
+        return await self._claim(RegistryLease(*fields))
 
     async def join(self, key: str, member: str) -> RegistryLease:
-        """Like `blocking.Registry.join`, awaited."""
-        fields, indexes = self._member_fields(key, member)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes)
-        lease.key = key
-        if await lease._take(self) is not None:
+        """List this process as a member of the key until the lease is released.
+
+        `key`: the key; `member`: the name of the member. Raise `NotAcquired` if a member of that name has joined.
+        """
+        lease = RegistryLease(*self._member_fields(key, member))
+        if isinstance(await self._claim(lease), RegistryEntry):
             raise NotAcquired(f"{self.name}/{key}", reason=f"{member} has joined already")
         return lease
 
     async def send(self, key: str, message: str) -> None:
-        """Like `blocking.Registry.send`, awaited."""
-        await letters.send(self, key, message)
+        """Send a message to the owner of a key, in whatever process it runs; `NotFound` without an owner.
+
+        `key`: the key; `message`: text.
+        """
+        await self._send(key, message)
 
     async def members(self, key: str) -> Names:
-        """Like `blocking.Registry.members`, awaited."""
-        return await directory.members(self, key)
+        """Return the names of the members that joined `key`, in order."""
+        return await self._members(key)
 
-    async def idle(self) -> Holdings:
-        """Like `blocking.Registry.idle`, awaited."""
-        return await directory.idle(self)
+    async def idle(self) -> Entries:
+        """Return the entries of this process that no member has joined."""
+        return await self._idle()
 
     async def release_all(self) -> Names:
-        """Like `blocking.Registry.release_all`, awaited."""
-        return await directory.release_all(self)
+        """Release every key that this client owns, and end what it has joined: for a server that stops.
+
+        Return the keys that were lost before they could be released.
+        """
+        return await self._release_all()
 
     async def watch(self, prefix: str = "", interval: Seconds = 1.0) -> AsyncIterator[RegistryChange]:
-        """Like `blocking.Registry.watch`, awaited."""
-        watch = directory.RegistryWatch(self, prefix, interval)
+        """Yield every present entry as a change, and then every change, for ever.
+
+        `prefix`: only keys that begin with it. `interval`: seconds between two looks; a missed look loses no outcome.
+        """
+        watch = self._watch(prefix, interval)
         while True:
             for change in await watch.changes():
                 yield change

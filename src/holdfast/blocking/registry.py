@@ -1,4 +1,4 @@
-"""Directories: one owner per key, and everyone can look it up."""
+"""The registry: one owner per key, and every process can look it up."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core.registry import mailbox as letters
-from holdfast.core.registry import registry as directory
-from holdfast.core.registry.mailbox import Box
+from holdfast.core.registry.mailbox import RegistryLeaseBase
 from holdfast.core.registry.registry import HAND_OFF_S, RegistryBase, RegistryChange, RegistryEntry
 from holdfast.core.step import run
 from holdfast.errors import NotAcquired
@@ -19,64 +17,57 @@ if TYPE_CHECKING:
     from holdfast.names import Holder
 
 
-class RegistryLease(Box, Lease):
-    """The lease of whoever owns a key, or has joined one. As a block, it is given back at the end of it."""
-
-    key: str
+class RegistryLease(RegistryLeaseBase, Lease):
+    """The lease of the owner of a key, or of a member. Leaving its block releases it."""
 
     def receive(self, timeout: Seconds | None = None) -> str | None:
-        """The next message to the owner of the key, or `None` if none comes in time."""
-        return run(letters.receive(self, timeout))
+        """Return the next message to the owner of the key, or `None` if none comes in time.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` looks once.
+        """
+        return run(self._receive(timeout))
 
     def hand_off(self, to: str, within: Seconds = HAND_OFF_S) -> None:
-        """Give the key back, kept for whoever has that label: for so long nobody else can claim it."""
-        run(directory.hand_off(self, to, within))
+        """Release the key and reserve it for another server: no other claimer gets it meanwhile.
 
-    def _take(self, place: RegistryBase) -> RegistryEntry | None:
-        self._open()
-        held = run(directory.claim(place, self, self.key))
-        self._owned = held is None
-        return held
+        `to`: the label of that server; `within`: seconds that the key stays reserved.
+        """
+        run(self._hand_off(to, within))
 
 
 # Inside the class below, `list` is a method.
-Holdings: TypeAlias = "list[RegistryEntry]"
+Entries: TypeAlias = "list[RegistryEntry]"
 Names: TypeAlias = "list[str]"
 
 
 class Registry(RegistryBase):
-    """Who owns which key. Threads may share it."""
+    """A service registry: who owns which key. Threads may share it."""
 
     def claim(
         self, key: str, info: dict[str, Any] | None = None, *, group: str | None = None, limit: int | None = None
     ) -> RegistryLease | RegistryEntry:
-        """Own the key from now on, or learn who does: `RegistryEntry` is false. Never waits.
+        """Own the key from now on, or return the `RegistryEntry` of its owner, which is false. Never waits.
 
-        With a group and a limit: `NotAcquired` if so many keys of the group are owned already.
+        `key`: any text. `info`: a note for people, part of the entry. `group`, `limit`: put the key into a group and
+        raise `NotAcquired` if the group has `limit` keys already.
         """
-        return self._claim(key, info, None, group, limit)
+        return self._claim(RegistryLease(*self._claim_fields(key, info, group, limit)))
 
-    def _claim(
-        self,
-        key: str,
-        info: dict[str, Any] | None,
-        label: str | None,
-        group: str | None = None,
-        limit: int | None = None,
-    ) -> RegistryLease | RegistryEntry:
-        fields, indexes = self._claim_fields(key, info, group)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes, group, limit, label)
-        lease.key = key
-        held = lease._take(self)
-        return lease if held is None else held
+    def _claim(self, lease: RegistryLease) -> RegistryLease | RegistryEntry:
+        entry = run(self._claim_steps(lease))
+        lease.delivered = entry is None
+        return lease if entry is None else entry
 
     def owner(self, key: str) -> RegistryEntry | None:
-        """Who owns the key, or `None`."""
-        return run(directory.owner(self, key))
+        """Return the entry of `key`: who runs it. `None` without an owner."""
+        return run(self._owner(key))
 
-    def list(self, prefix: str = "", *, group: str | None = None, owner: Holder | None = None) -> Holdings:
-        """What is owned, in the order of keys. Costs what it finds, however much else there is."""
-        return run(directory.owned(self, prefix, group, owner))
+    def list(self, prefix: str = "", *, group: str | None = None, owner: Holder | None = None) -> Entries:
+        """Return the entries in the order of keys. It costs only what it finds.
+
+        `prefix`: only keys that begin with it. `group`: only this group. `owner`: only this process.
+        """
+        return run(self._entries(prefix, group, owner))
 
     def take(
         self,
@@ -88,44 +79,55 @@ class Registry(RegistryBase):
         group: str | None = None,
         limit: int | None = None,
     ) -> RegistryLease | RegistryEntry:
-        """As `claim`; with `force`, whoever owns it loses it, is told why, and the fence grows."""
-        held = self.claim(key, info, group=group, limit=limit)
-        if not isinstance(held, RegistryEntry) or not force:
-            return held
-        if held.fence:
-            run(directory.expel(self, key, reason))
-        return self._claim(key, info, held.owner.label, group, limit)
+        """Like `claim`; with `force`, take the key from its owner, whose lease is lost, and raise the fence.
+
+        `key`, `info`, `group`, `limit`: as in `claim`. `reason`: text for the previous owner.
+        """
+        entry = self.claim(key, info, group=group, limit=limit)
+        if not isinstance(entry, RegistryEntry) or not force:
+            return entry
+        if entry.fence:
+            run(self._expel(key, reason))
+        fields = self._claim_fields(key, info, group, limit, label=entry.owner.label)
+        return self._claim(RegistryLease(*fields))
 
     def join(self, key: str, member: str) -> RegistryLease:
-        """Be known as connected to the key until it is released. `NotAcquired` if that member is known already."""
-        fields, indexes = self._member_fields(key, member)
-        lease: RegistryLease = directory.prepared(RegistryLease(*fields), indexes)
-        lease.key = key
-        if lease._take(self) is not None:
+        """List this process as a member of the key until the lease is released.
+
+        `key`: the key; `member`: the name of the member. Raise `NotAcquired` if a member of that name has joined.
+        """
+        lease = RegistryLease(*self._member_fields(key, member))
+        if isinstance(self._claim(lease), RegistryEntry):
             raise NotAcquired(f"{self.name}/{key}", reason=f"{member} has joined already")
         return lease
 
     def send(self, key: str, message: str) -> None:
-        """Send a message to the owner of the key, who may be anywhere; `NotFound` if nobody owns it."""
-        run(letters.send(self, key, message))
+        """Send a message to the owner of a key, in whatever process it runs; `NotFound` without an owner.
+
+        `key`: the key; `message`: text.
+        """
+        run(self._send(key, message))
 
     def members(self, key: str) -> Names:
-        """Who has joined the key, in order."""
-        return run(directory.members(self, key))
+        """Return the names of the members that joined `key`, in order."""
+        return run(self._members(key))
 
-    def idle(self) -> Holdings:
-        """What this process owns and nobody has joined."""
-        return run(directory.idle(self))
+    def idle(self) -> Entries:
+        """Return the entries of this process that no member has joined."""
+        return run(self._idle())
 
     def release_all(self) -> Names:
-        """Give back every key that this client owns here, and end what it has joined: for a server that stops.
+        """Release every key that this client owns, and end what it has joined: for a server that stops.
 
-        Gives the keys that were lost before they could be given back.
+        Return the keys that were lost before they could be released.
         """
-        return run(directory.release_all(self))
+        return run(self._release_all())
 
     def watch(self, prefix: str = "", interval: Seconds = 1.0) -> Iterator[RegistryChange]:
-        """What there is, and then every change, for ever. Looks every `interval`; a missed look loses no outcome."""
-        watch = directory.RegistryWatch(self, prefix, interval)
+        """Yield every present entry as a change, and then every change, for ever.
+
+        `prefix`: only keys that begin with it. `interval`: seconds between two looks; a missed look loses no outcome.
+        """
+        watch = self._watch(prefix, interval)
         while True:
             yield from run(watch.changes())

@@ -11,7 +11,7 @@ from holdfast.cli.connect import connect
 from holdfast.cli.lazy import CommandGroup
 from holdfast.cli.options import Json, Url, Yes
 from holdfast.cli.output import plain, print_line
-from holdfast.core.registry import registry as core_registry
+from holdfast.core.registry.mailbox import checked_successor
 from holdfast.core.registry.registry import RegistryEntry
 from holdfast.core.step import run
 from holdfast.engines import Capability
@@ -101,7 +101,7 @@ def take(
         if not yes and not prompts.confirm_force([*_facts(entry), ("reason", reason)], "owner", "Take it?"):
             return errors.report_cancelled(as_json=as_json, name=f"{name}/{key}")
         # The fence: only from the owner that the prompt showed.
-        run(core_registry.expel(registry, key, reason, entry.fence))
+        run(registry._expel(key, reason, entry.fence))
     if as_json:
         output.print_json({"registry": name, "taken": _entry_json(entry), "reason": reason})
     else:
@@ -130,13 +130,13 @@ def hand_off(
     Example:
       holdfast registry hand-off conversations 42 --to "server 2"
     """
-    core_registry.checked_heir(to, within)
+    checked_successor(to, within)
     with connect(url, Capability.REGISTRY) as hf:
         registry = hf.registry(name)
         entry = _entry(registry, key)
         if not yes and not prompts.confirm_force([*_facts(entry), ("to", to)], "owner", "Hand it off?"):
             return errors.report_cancelled(as_json=as_json, name=f"{name}/{key}")
-        run(core_registry.expel(registry, key, f"handed off to {to}", entry.fence))
+        run(registry._expel(key, f"handed off to {to}", entry.fence))
         # This command owns the key for a moment, so that no other process claims it in between.
         claimed = registry.claim(key)
         if isinstance(claimed, RegistryEntry):

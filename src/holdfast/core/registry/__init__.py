@@ -1,1 +1,1 @@
-"""The registry package."""
+"""The registry: who runs what, and messages to the owner of an entry."""

@@ -1,98 +1,119 @@
-"""Messages to the owner of a key, wherever it runs: in order, and each read once.
+"""The lease of a registry entry, with the mailbox of its owner.
 
-Every owner has a box of its own on the engine. A letter stays there until the owner says that it has it: an answer that
-is lost on its way loses no letter. The owner is rung when one comes; it looks once a second all the same, so that
-nothing depends on the ring.
+Every owner has its own mailbox on the engine: messages are read in order, and each once. A message stays there until
+the owner has confirmed it, so a lost reply loses no message. The engine wakes the owner up when a message comes. The
+owner also looks once a second, so that it does not depend on the wake-up.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns
-from holdfast.commands import AtCapacity, FetchMail, MailboxMessages, NotHeld, SendToOwner
-from holdfast.core.lease.lease import CombinedLease
+from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns, ttl_ms
+from holdfast.commands import ClaimEntry, FetchMail, MailboxMessages, ReleaseEntry
+from holdfast.core.lease.lease import CombinedLease, LeaseBase
 from holdfast.core.resend import send_safely
-from holdfast.errors import PASSING, InvalidConfig, NotAcquired, NotFound, Unavailable
-from holdfast.names import is_unicode, new_token
+from holdfast.errors import PASSING, InvalidConfig, Unavailable
+from holdfast.names import LABEL_MAX, is_unicode
 
 if TYPE_CHECKING:
-    from holdfast.core.registry.registry import RegistryBase
+    from holdfast.core.client import Client
 
-MESSAGE_MAX_BYTES = 65536
 _LOOK_NS = NS
 _KNOWN_MAX = 10_000
 
 
-class Box(CombinedLease):
-    """What a claim has besides its lease: for whom it is kept, and letters that were not read yet."""
+class ClaimOptions(NamedTuple):
+    """The settings of one claim: the key, the indexes of the entry, and the limit of its group (-1: none).
 
-    _successor: tuple[str, int] = ("", 0)
-    _read: tuple[str, ...] = ()  # what has arrived, and the engine does not know it yet
+    `label`: the claimer's; an entry that was handed off goes only to its successor's label.
+    """
 
-    def _open(self) -> None:
-        self._letters: deque[str] = deque()
+    key: str
+    indexes: tuple[str, ...]
+    group_index: str = ""
+    limit: int = -1
+    label: str = ""
+
+
+class Mailbox:
+    """The messages that were fetched and not read yet."""
+
+    def __init__(self) -> None:
+        self.messages: deque[str] = deque()
+        self.fetched: tuple[str, ...] = ()  # ids that the next fetch confirms
         self._known: dict[str, object] = {}
 
-    def _arrived(self, letters: tuple[tuple[str, str], ...]) -> None:
-        """Each letter once: of two copies, or of two threads that ask at the same time, the first counts."""
+    def add(self, messages: tuple[tuple[str, str], ...]) -> None:
+        """Add each message once, also if two threads fetch at the same time or a reply came twice."""
         known = self._known
-        for letter, text in letters:
+        for message_id, text in messages:
             mine = object()
-            if known.setdefault(letter, mine) is mine:
-                self._letters.append(text)
+            if known.setdefault(message_id, mine) is mine:
+                self.messages.append(text)
         for oldest in tuple(known)[: max(0, len(known) - _KNOWN_MAX)]:
             known.pop(oldest, None)
-        self._read = tuple(letter for letter, _ in letters)
+        self.fetched = tuple(message_id for message_id, _ in messages)
 
 
-async def send(directory: RegistryBase, key: str, message: str) -> None:
-    """Put it into the owner's box; `NotFound` if nobody owns the key, which is an error and no silence."""
-    if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
-        raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
-    answer = await send_safely(directory._client, SendToOwner(directory._name_of_key(key), new_token(), message))
-    if isinstance(answer, AtCapacity):
-        raise NotAcquired(f"{directory.name}/{key}", reason=f"its owner has {answer.size} messages to read")
-    if isinstance(answer, NotHeld):
-        raise NotFound(f"{directory.name}/{key}", "owner")
+class RegistryLeaseBase(CombinedLease, LeaseBase):
+    """The lease of an entry, or of a member: its claim and its release also change the indexes of the registry."""
+
+    def __init__(self, claim: ClaimOptions, client: Client, *fields: Any) -> None:
+        self.key = claim.key
+        self._successor = ("", 0)
+        self._mailbox = Mailbox()
+        indexes = claim.indexes
+        self.begin_with = lambda acquire: ClaimEntry(acquire, indexes, claim.group_index, claim.limit, claim.label)
+        self.end_with = lambda release: ReleaseEntry(release, indexes, *self._successor)
+        super().__init__(client, *fields)
+
+    async def _hand_off(self, to: str, within: Seconds) -> None:
+        """Release the entry, and reserve it for the server with this label."""
+        self._successor = checked_successor(to, within)
+        await self.release_steps()
+
+    async def _receive(self, timeout: Seconds | None) -> str | None:
+        """Return the next message, or `None` if none comes in time; raise `LeaseLost` if the entry is not held."""
+        client, mailbox, wait_ns = self.client, self._mailbox, timeout_ns(timeout)
+        until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
+        client.transport.expect(self.token)
+        try:
+            while True:
+                self.check()
+                with suppress(IndexError):
+                    return mailbox.messages.popleft()
+                trouble = await self._fetch()
+                if mailbox.messages:
+                    continue
+                now_ns = client.clock.now_ns()
+                if now_ns >= until_ns:
+                    if trouble is not None:
+                        raise trouble
+                    return None
+                await client.transport.wait_for_wakeup(self.token, min(until_ns, now_ns + _LOOK_NS))
+        finally:
+            client.transport.forget(self.token)
+
+    async def _fetch(self) -> Unavailable | None:
+        """Fetch messages. Report and return trouble that may pass: while the entry is held, the owner can wait."""
+        client = self.client
+        try:
+            answer = await send_safely(client, FetchMail(self.name, self.token, self._mailbox.fetched))
+        except Unavailable as error:
+            if error.reason not in PASSING:
+                raise
+            client.emit("unavailable", self.name, detail=str(error))
+            return error
+        assert isinstance(answer, MailboxMessages)
+        self._mailbox.add(answer.messages)
+        return None
 
 
-async def receive(lease: Any, timeout: Seconds | None) -> str | None:
-    """The next message, or `None` if none comes in time. `LeaseLost` if the key is no longer this owner's."""
-    client, wait_ns = lease.client, timeout_ns(timeout)
-    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
-    client.transport.expect(lease.token)
-    try:
-        while True:
-            lease.check()
-            with suppress(IndexError):
-                message: str = lease._letters.popleft()
-                return message
-            trouble = await _fetch(lease)
-            if lease._letters:
-                continue
-            now_ns = client.clock.now_ns()
-            if now_ns >= until_ns:
-                if trouble is not None:
-                    raise trouble
-                return None
-            await client.transport.wait_for_wakeup(lease.token, min(until_ns, now_ns + _LOOK_NS))
-    finally:
-        client.transport.forget(lease.token)
-
-
-async def _fetch(lease: Any) -> Unavailable | None:
-    """Look into the box. Trouble that may pass is told and given back: while the key is ours, it can be waited out."""
-    client = lease.client
-    try:
-        box = await send_safely(client, FetchMail(lease.name, lease.token, lease._read))
-    except Unavailable as error:
-        if error.reason not in PASSING:
-            raise
-        client.emit("unavailable", lease.name, detail=str(error))
-        return error
-    assert isinstance(box, MailboxMessages)
-    lease._arrived(box.messages)
-    return None
+def checked_successor(to: str, within: Seconds) -> tuple[str, int]:
+    """Return the label of the successor, and how long the entry is reserved for it, in milliseconds."""
+    if not isinstance(to, str) or not 0 < len(to) <= LABEL_MAX or not is_unicode(to):
+        raise InvalidConfig("to", to, f"it must be the label of a server: text of 1 to {LABEL_MAX} characters")
+    return to, ttl_ms(within, setting="within")

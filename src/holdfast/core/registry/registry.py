@@ -1,7 +1,8 @@
-"""Directories: one owner per key, and everyone can look it up.
+"""The registry: one owner per key, and every process can look it up.
 
-A claim is a lease that never waits: whoever is not first learns who is. It stands on shelves in the directory's own
-slot, so that listing costs what it finds. Members join a key for as long as they are connected; they own nothing.
+A claim is a lease that never waits: a second claimer learns who the owner is. The entry is listed in indexes beside the
+registry, so that listing costs only what it finds. Members join a key for as long as they are connected; they own
+nothing.
 """
 
 from __future__ import annotations
@@ -15,38 +16,41 @@ from holdfast.clock import NS, NS_PER_MS, Seconds, timeout_ns, ttl_ms
 from holdfast.commands import (
     AtCapacity,
     Busy,
-    ClaimEntry,
     EntryPage,
     Granted,
     HandedOff,
     LeaseParty,
     ListEntries,
-    ReleaseEntry,
+    NotHeld,
+    SendToOwner,
 )
 from holdfast.core.inspection import break_fence, lease_info
 from holdfast.core.lease.state import HELD
+from holdfast.core.registry.mailbox import ClaimOptions, RegistryLeaseBase
 from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
-from holdfast.names import LABEL_MAX, Holder, checked_name, is_unicode, this_process
+from holdfast.names import Holder, checked_name, is_unicode, new_token, this_process
 from holdfast.observer import DEBUG, debugging
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from holdfast.core.client import Client
-    from holdfast.core.lease.lease import LeaseBase
 
 TTL_S = 15.0
-# Only the shelf of all keys is kept in order: another one is read as a whole for each page of it.
+HAND_OFF_S = 10.0
+MESSAGE_MAX_BYTES = 65536
+# Only the index of all keys is sorted; any other index is read as a whole for each of its pages.
 _PAGE, _PAGE_OF_OTHERS = 500, 2000
 _KEYS, _MEMBERS = "k", "m"
 _WHERE = "where"
-HAND_OFF_S = 10.0
 
 
 class RegistryEntry(NamedTuple):
-    """Somebody owns the key: who, under which fence, for how long already, for how much longer unless renewed.
+    """An entry that has an owner: its fence, for how long it is held, and for how much longer unless renewed.
 
-    False, so that `if lease := directory.claim(key):` reads as it should.
+    It is false, so that `if lease := registry.claim(key):` is true only for a successful claim.
     """
 
     key: str
@@ -58,21 +62,21 @@ class RegistryEntry(NamedTuple):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the owner said of its claim."""
+        """The `info` that the owner gave to its claim."""
         info: dict[str, Any] = self.owner.info.get("claim", {})
         return info
 
     @property
-    def kept(self) -> bool:
-        """Nobody owns it: it is kept for the server with the label of the owner, for so much longer."""
+    def reserved(self) -> bool:
+        """True if the key has no owner, but is reserved for the server with the label in `owner`."""
         return not self.fence
 
     def __bool__(self) -> bool:
         return False
 
     def __enter__(self) -> NoReturn:
-        """A block is entered by whoever owns the key, and by nobody else."""
-        why = "kept for another" if self.kept else "busy"
+        """Raise `NotAcquired`: only the owner of the key may enter a block."""
+        why = "handed off to another" if self.reserved else "busy"
         facts = {"holder": str(self.owner), "fence": self.fence, "remaining": self.remaining}
         raise NotAcquired(self.key, reason=why, **facts)  # type: ignore[arg-type]
 
@@ -87,7 +91,7 @@ class RegistryEntry(NamedTuple):
 
 
 class RegistryChange(NamedTuple):
-    """What happened to a key: claimed, moved (to another owner), released, lost. `now` is `None` if nobody has it."""
+    """A change of one key. `kind`: claimed, moved (to another owner), released or lost; `now`: `None` without owner."""
 
     kind: str
     key: str
@@ -96,7 +100,7 @@ class RegistryChange(NamedTuple):
 
 
 class RegistryBase:
-    """Settings, checked before any input or output."""
+    """A registry: its settings, checked before any I/O, and its commands."""
 
     def __init__(self, client: Client, name: str, *, ttl: Seconds) -> None:
         client.refuse_without(Capability.REGISTRY)
@@ -105,227 +109,220 @@ class RegistryBase:
         self._ttl_ms = ttl_ms(ttl)
 
     def __repr__(self) -> str:
-        return f"<directory {self.name!r} on {self._client.url}>"
+        return f"<registry {self.name!r} on {self._client.url}>"
+
+    # Claims.
 
     def _claim_fields(
-        self, key: str, info: dict[str, Any] | None, group: str | None
-    ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-        """What a new claim is made of, and its shelves."""
+        self, key: str, info: dict[str, Any] | None, group: str | None, limit: int | None, label: str | None = None
+    ) -> tuple[Any, ...]:
+        """Return the arguments of a new claim's lease; `label`: claim as this successor."""
         entry = _KEYS + checked_key("key", key)
         if group is not None:
             checked_key("group", group)
-        told = this_process(self._client.holder.label, info).info  # checks it, before our own words come in
-        facts = {"claim": told, "group": group or "", _WHERE: _where()}
-        owner = this_process(self._client.holder.label)._replace(info={**self._client.holder.info, **facts})
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0 or group is None):
+            raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
+        mine = self._client.holder
+        checked_info = this_process(mine.label, info).info  # before our own fields are added
+        facts = {"claim": checked_info, "group": group or "", _WHERE: _where()}
+        owner = this_process(mine.label)._replace(info={**mine.info, **facts})
         indexes = (_KEYS, f"o:{_identity(owner)}", *(() if group is None else (f"g:{group}",)))
-        return self._fields(entry, owner), indexes
+        group_index, most = ("", -1) if limit is None else (f"g:{group}", limit)
+        claim = ClaimOptions(key, indexes, group_index, most, mine.label if label is None else label)
+        return (claim, *self._lease_fields(entry, owner))
 
-    def _member_fields(self, key: str, member: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    def _member_fields(self, key: str, member: str) -> tuple[Any, ...]:
+        """Return the arguments of a new member's lease."""
         entry = f"{_MEMBERS}{checked_key('key', key)}\0{checked_key('member', member)}"
-        return self._fields(entry, self._client.holder), (f"m:{key}",)
+        claim = ClaimOptions(key, (f"m:{key}",), label=self._client.holder.label)
+        return (claim, *self._lease_fields(entry, self._client.holder))
 
-    def _fields(self, entry: str, owner: Holder) -> tuple[Any, ...]:
-        return (self._client, self._name_of(entry), self._ttl_ms, owner, owner.packed(), None, False)
+    def _lease_fields(self, entry: str, owner: Holder) -> tuple[Any, ...]:
+        return (self._client, self._lease_name(entry), self._ttl_ms, owner, owner.packed(), None, False)
 
-    def _name_of_key(self, key: str) -> str:
-        return self._name_of(_KEYS + checked_key("key", key))
+    def _lease_name_of_key(self, key: str) -> str:
+        return self._lease_name(_KEYS + checked_key("key", key))
 
-    def _name_of(self, entry: str) -> str:
+    def _lease_name(self, entry: str) -> str:
         return f"{self.name}\0{entry}"
+
+    async def _claim_steps(self, lease: RegistryLeaseBase) -> RegistryEntry | None:
+        """Claim the key; return `None`, or the entry of its owner. One decision, never a wait."""
+        client = self._client
+        began_ns = client.clock.now_ns()
+        client.begin(lease)
+        try:
+            answer = await lease.decide_steps(began_ns)
+            if isinstance(answer, Busy) and _is_dead(Holder.unpacked(answer.holder)):
+                await break_fence(client, lease.name, answer.fence, "its process is dead")
+                answer = await lease.decide_steps(began_ns)
+            if isinstance(answer, Busy):
+                _refuse(lease, began_ns, f"held by {Holder.unpacked(answer.holder)}")
+                # The answer names the owner, but not since when it holds the key.
+                now = await lease_info(client, lease.name)
+                owner = now.holder or LeaseParty(answer.holder, "", answer.fence, 0, answer.remaining_ms)
+                return entry_of(lease.key, owner)
+            if isinstance(answer, HandedOff):
+                _refuse(lease, began_ns, f"handed off to {answer.successor}")
+                successor = Holder("", 0, 0, answer.successor)
+                return RegistryEntry(lease.key, successor, 0, 0.0, answer.remaining_ms / 1000)
+            if isinstance(answer, AtCapacity):
+                reason = f"its group has {answer.size} entries already"
+                _refuse(lease, began_ns, reason)
+                raise NotAcquired(f"{self.name}/{lease.key}", reason=reason)
+            if not isinstance(answer, Granted):
+                raise lease.not_acquired(answer, began_ns)
+        except BaseException:
+            lease.undo()
+            raise
+        client.keeper.due(lease.due_ns)
+        if client.observer is not None or debugging(DEBUG):
+            client.emit("granted", lease.name, lease.fence_or_none, (client.clock.now_ns() - began_ns) / NS)
+        return None
+
+    async def _expel(self, key: str, reason: str, fence: int | None = None) -> RegistryEntry:
+        """End the owner's claim by force, or only the one with this fence; `NotFound` if there is none."""
+        now = await self._owner(key)
+        if now is None:
+            raise NotFound(f"{self.name}/{key}", "owner")
+        if fence is not None and now.fence != fence:
+            raise NotFound(f"{self.name}/{key}", f"owner with fence {fence} any more")
+        await break_fence(self._client, self._lease_name_of_key(key), now.fence, reason)
+        return now
+
+    async def _release_all(self) -> list[str]:
+        """Release every key that this client owns or has joined; return the keys that it had lost before."""
+        lost = []
+        for lease in self._client.keeper.live_leases():
+            if lease.state is HELD and lease.name.startswith(self._lease_name("")):
+                try:
+                    await lease.release_steps()
+                except LeaseLost:
+                    lost.append(lease.name.partition("\0")[2][1:].partition("\0")[0])
+        return sorted(set(lost))
+
+    # Lookups.
+
+    async def _owner(self, key: str) -> RegistryEntry | None:
+        """Return the entry of the key, or `None` without an owner."""
+        now = await lease_info(self._client, self._lease_name_of_key(key))
+        return None if now.holder is None else entry_of(key, now.holder)
+
+    async def _entries(
+        self, prefix: str = "", group: str | None = None, owner: Holder | None = None
+    ) -> list[RegistryEntry]:
+        """Return the entries in the order of keys: all, those of a group, or those of one process."""
+        index_name = _KEYS if group is None else f"g:{checked_key('group', group)}"
+        if owner is not None and group is None:
+            index_name = f"o:{_identity(owner)}"
+        found = [entry_of(entry[1:], party) for entry, party in await self._list(index_name, _KEYS + prefix)]
+        # Lua sorts by the locale of the server, so sort again.
+        found.sort(key=lambda each: each.key)
+        return [each for each in found if owner is None or _identity(each.owner) == _identity(owner)]
+
+    async def _members(self, key: str) -> list[str]:
+        """Return the members of the key, in order."""
+        found = await self._list(f"m:{checked_key('key', key)}", _MEMBERS)
+        return [entry.partition("\0")[2] for entry, _ in found]
+
+    async def _idle(self) -> list[RegistryEntry]:
+        """Return the entries of this process that no member has joined."""
+        mine = await self._entries(owner=self._client.holder)
+        commands = [ListEntries(self.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
+        answers = await self._client.send_all(commands)
+        # A page may have only expired members, and another page may follow it.
+        joined = [
+            bool(page.entries) or (page.last and await self._members(each.key))
+            for each, page in zip(mine, answers, strict=True)
+        ]
+        return [each for each, some in zip(mine, joined, strict=True) if not some]
+
+    async def _list(self, index_name: str, prefix: str) -> list[tuple[str, LeaseParty]]:
+        """Return all entries of an index with the prefix, page by page."""
+        found: list[tuple[str, LeaseParty]] = []
+        after, at_once = "", _PAGE if index_name == _KEYS else _PAGE_OF_OTHERS
+        while True:
+            page = await send_safely(self._client, ListEntries(self.name, index_name, prefix, after, at_once))
+            assert isinstance(page, EntryPage)
+            found += page.entries
+            after = page.last
+            if not after:
+                return found
+
+    def _watch(self, prefix: str, interval: Seconds) -> RegistryWatch:
+        return RegistryWatch(self._client, self.name, lambda: self._entries(prefix), interval)
+
+    # Messages.
+
+    async def _send(self, key: str, message: str) -> None:
+        """Send a message to the owner's mailbox; `NotFound` without an owner, because it would be lost silently."""
+        if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
+            raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
+        answer = await send_safely(self._client, SendToOwner(self._lease_name_of_key(key), new_token(), message))
+        if isinstance(answer, AtCapacity):
+            raise NotAcquired(f"{self.name}/{key}", reason=f"its owner has {answer.size} messages to read")
+        if isinstance(answer, NotHeld):
+            raise NotFound(f"{self.name}/{key}", "owner")
 
 
 def checked_key(what: str, value: object) -> str:
-    """A key, member or group: text, of any signs but NUL."""
+    """Return the checked key, member or group: text of any characters but NUL."""
     if isinstance(value, str) and value:
         return checked_name(value, f"a {what}")
     raise InvalidName(value, f"a {what} must be text, and not empty")
 
 
-def prepared(
-    lease: Any, indexes: tuple[str, ...], group: str | None = None, limit: int | None = None, label: str | None = None
-) -> Any:
-    """A new claim that stands on these shelves."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0 or group is None):
-        raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
-    most, index_name = (-1, "") if limit is None else (limit, f"g:{group}")
-    whose = lease.client.holder.label if label is None else label
-    lease.begin_with = lambda ask: ClaimEntry(ask, indexes, index_name, most, whose)
-    lease.end_with = lambda end: ReleaseEntry(end, indexes, *lease._successor)
-    return lease
+def entry_of(key: str, party: LeaseParty) -> RegistryEntry:
+    """Return the entry of a key that this party holds."""
+    owner = Holder.unpacked(party.holder)
+    group = str(owner.info.get("group", ""))
+    return RegistryEntry(key, owner, party.fence, party.since_ms / 1000, party.remaining_ms / 1000, group)
 
 
-async def claim(directory: RegistryBase, lease: LeaseBase, key: str) -> RegistryEntry | None:
-    """Take it, or say who has it; `None` if it is the caller's now. One decision, never a wait."""
-    client = directory._client
-    began_ns = client.clock.now_ns()
-    client.begin(lease)
-    try:
-        answer = await lease.decide_steps(began_ns)
-        if isinstance(answer, Busy) and _is_dead(Holder.unpacked(answer.holder)):
-            await break_fence(client, lease.name, answer.fence, "its process is dead")
-            answer = await lease.decide_steps(began_ns)
-        if isinstance(answer, Busy):
-            _given_up(lease, began_ns, f"held by {Holder.unpacked(answer.holder)}")
-            # Who it is stands in the answer, but not since when.
-            now = await lease_info(client, lease.name)
-            return held_by(key, now.holder or LeaseParty(answer.holder, "", answer.fence, 0, answer.remaining_ms))
-        if isinstance(answer, HandedOff):
-            _given_up(lease, began_ns, f"kept for {answer.successor}")
-            successor = Holder("", 0, 0, answer.successor)
-            return RegistryEntry(key, successor, 0, 0.0, answer.remaining_ms / 1000)
-        if isinstance(answer, AtCapacity):
-            reason = f"its group has {answer.size} already"
-            _given_up(lease, began_ns, reason)
-            raise NotAcquired(f"{directory.name}/{key}", reason=reason)
-        if not isinstance(answer, Granted):
-            raise lease.not_acquired(answer, began_ns)
-    except BaseException:
-        lease.undo()
-        raise
-    client.keeper.due(lease.due_ns)
-    if client.observer is not None or debugging(DEBUG):
-        client.emit("granted", lease.name, lease.fence_or_none, (client.clock.now_ns() - began_ns) / NS)
-    return None
-
-
-def _given_up(lease: LeaseBase, began_ns: int, why: str) -> None:
+def _refuse(lease: RegistryLeaseBase, began_ns: int, why: str) -> None:
     client = lease.client
     client.emit("refused", lease.name, seconds=(client.clock.now_ns() - began_ns) / NS, detail=why)
     lease.refused()
 
 
-async def hand_off(lease: Any, to: str, within: Seconds) -> None:
-    """Give the key back, kept for whoever has that label, for so long."""
-    lease._successor = checked_heir(to, within)
-    await lease.release_steps()
-
-
-def checked_heir(to: str, within: Seconds) -> tuple[str, int]:
-    """The label of a server, and how long something is kept for it, in milliseconds."""
-    if not isinstance(to, str) or not 0 < len(to) <= LABEL_MAX or not is_unicode(to):
-        raise InvalidConfig("to", to, f"it must be the label of a server: text of 1 to {LABEL_MAX} characters")
-    return to, ttl_ms(within, setting="within")
-
-
-async def owner(directory: RegistryBase, key: str) -> RegistryEntry | None:
-    """Who owns the key, or `None`."""
-    now = await lease_info(directory._client, directory._name_of_key(key))
-    return None if now.holder is None else held_by(key, now.holder)
-
-
-async def owned(
-    directory: RegistryBase, prefix: str = "", group: str | None = None, owner: Holder | None = None
-) -> list[RegistryEntry]:
-    """What is owned, in the order of keys: all of it, of a group, or by one process."""
-    index_name = _KEYS if group is None else f"g:{checked_key('group', group)}"
-    if owner is not None and group is None:
-        index_name = f"o:{_identity(owner)}"
-    found = [held_by(entry[1:], seat) for entry, seat in await _listed(directory, index_name, _KEYS + prefix)]
-    # A server sorts by its own locale, where it is not Redis that sorts but Lua.
-    found.sort(key=lambda each: each.key)
-    return [each for each in found if owner is None or _identity(each.owner) == _identity(owner)]
-
-
-async def members(directory: RegistryBase, key: str) -> list[str]:
-    """Who has joined the key, in order."""
-    found = await _listed(directory, f"m:{checked_key('key', key)}", _MEMBERS)
-    return [entry.partition("\0")[2] for entry, _ in found]
-
-
-async def idle(directory: RegistryBase) -> list[RegistryEntry]:
-    """What this process owns and nobody has joined: what does not run either may be closed."""
-    mine = await owned(directory, owner=directory._client.holder)
-    asked = [ListEntries(directory.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
-    answers = await directory._client.send_all(asked)
-    # A page of nothing but the dead may have another behind it.
-    joined = [
-        bool(page.entries) or (page.last and await members(directory, each.key))
-        for each, page in zip(mine, answers, strict=True)
-    ]
-    return [each for each, some in zip(mine, joined, strict=True) if not some]
-
-
-async def _listed(directory: RegistryBase, index_name: str, prefix: str) -> list[tuple[str, LeaseParty]]:
-    found: list[tuple[str, LeaseParty]] = []
-    after, at_once = "", _PAGE if index_name == _KEYS else _PAGE_OF_OTHERS
-    while True:
-        page = await send_safely(directory._client, ListEntries(directory.name, index_name, prefix, after, at_once))
-        assert isinstance(page, EntryPage)
-        found += page.entries
-        after = page.last
-        if not after:
-            return found
-
-
-async def expel(directory: RegistryBase, key: str, reason: str, fence: int | None = None) -> RegistryEntry:
-    """End the claim of whoever owns the key, or only that of the fence, by force; it is told why.
-
-    `NotFound` if nobody does.
-    """
-    now = await owner(directory, key)
-    if now is None:
-        raise NotFound(f"{directory.name}/{key}", "owner")
-    if fence is not None and now.fence != fence:
-        raise NotFound(f"{directory.name}/{key}", f"owner with fence {fence} any more")
-    await break_fence(directory._client, directory._name_of_key(key), now.fence, reason)
-    return now
-
-
-async def release_all(directory: RegistryBase) -> list[str]:
-    """Give back whatever this client owns or has joined there; the keys that it had lost before."""
-    lost = []
-    for lease in directory._client.keeper.live_leases():
-        if lease.state is HELD and lease.name.startswith(directory._name_of("")):
-            try:
-                await lease.release_steps()
-            except LeaseLost:
-                lost.append(lease.name.partition("\0")[2][1:].partition("\0")[0])
-    return sorted(set(lost))
-
-
-def held_by(key: str, seat: LeaseParty) -> RegistryEntry:
-    who = Holder.unpacked(seat.holder)
-    return RegistryEntry(
-        key, who, seat.fence, seat.since_ms / 1000, seat.remaining_ms / 1000, str(who.info.get("group", ""))
-    )
-
-
 class RegistryWatch:
-    """Tells what changed in a directory; the first look tells what there is. Looking is the authority."""
+    """Reports the changes of a registry; the first look reports what there is. It polls, so it misses no outcome."""
 
-    def __init__(self, directory: RegistryBase, prefix: str, interval: Seconds) -> None:
+    def __init__(
+        self, client: Client, name: str, entries: Callable[[], Awaitable[list[RegistryEntry]]], interval: Seconds
+    ) -> None:
         interval_ns = timeout_ns(interval, setting="interval")
         if not interval_ns:
             raise InvalidConfig("interval", interval, "it must be more than zero seconds")
-        self._directory, self._prefix, self._interval_ns = directory, prefix, interval_ns
-        self._seen: dict[str, RegistryEntry] | None = None
+        self._client, self._name, self._entries, self._interval_ns = client, name, entries, interval_ns
+        self._before: dict[str, RegistryEntry] | None = None
         self._at_ns = 0
 
     async def changes(self) -> list[RegistryChange]:
-        """What is different since the last look; waits for the next look, and until there is something."""
-        client = self._directory._client
+        """Wait for the next look that finds changes, and return them."""
+        client = self._client
         while True:
-            if self._seen is not None:
+            if self._before is not None:
                 await client.transport.waker().wait(self._at_ns + self._interval_ns)
             try:
-                now = {each.key: each for each in await owned(self._directory, self._prefix)}
+                now = {each.key: each for each in await self._entries()}
             except Unavailable as error:
-                if self._seen is None or error.reason not in PASSING:
+                if self._before is None or error.reason not in PASSING:
                     raise
-                client.emit("unavailable", self._directory.name, detail=str(error))
+                client.emit("unavailable", self._name, detail=str(error))
                 self._at_ns = client.clock.now_ns()
                 continue
             found = self._compared(now, (client.clock.now_ns() - self._at_ns) / NS)
-            self._seen, self._at_ns = now, client.clock.now_ns()
+            self._before, self._at_ns = now, client.clock.now_ns()
             if found:
                 return found
 
     def _compared(self, now: dict[str, RegistryEntry], passed_s: float) -> list[RegistryChange]:
-        before = self._seen or {}
+        before = self._before or {}
         found = [RegistryChange("claimed", key, each, None) for key, each in now.items() if key not in before]
         for key, each in before.items():
             if key not in now:
-                # What could not have lapsed since was given back.
+                # A lease that could not have expired in the meantime was released.
                 kind = "released" if each.remaining > passed_s + NS_PER_MS / NS else "lost"
                 found.append(RegistryChange(kind, key, None, each))
             elif now[key].fence != each.fence:
@@ -333,13 +330,13 @@ class RegistryWatch:
         return sorted(found, key=lambda change: change.key)
 
 
-def _identity(who: Holder) -> str:
-    return f"{who.host}:{who.pid}:{who.start}"
+def _identity(holder: Holder) -> str:
+    return f"{holder.host}:{holder.pid}:{holder.start}"
 
 
 @cache
 def _where() -> str:
-    """Which kernel and which of its name spaces of processes: only there does a pid mean the same."""
+    """Return the kernel and the pid namespace of this process: a pid has a meaning only there."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -347,13 +344,13 @@ def _where() -> str:
         return ""
 
 
-def _is_dead(who: Holder) -> bool:
-    """Proven: it ran here, and its pid is nobody's, or that of a process that began at another time."""
-    if not _where() or who.info.get(_WHERE) != _where() or not who.start:
+def _is_dead(holder: Holder) -> bool:
+    """Return true if the holder ran on this kernel and its process provably ended: no such pid, or a reused one."""
+    if not _where() or holder.info.get(_WHERE) != _where() or not holder.start:
         return False
     try:
-        fields = Path(f"/proc/{who.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[19]) != who.start or fields[0] in "ZX"
+        fields = Path(f"/proc/{holder.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19]) != holder.start or fields[0] in "ZX"
     except FileNotFoundError:
         return True
     except (OSError, IndexError, ValueError):

@@ -45,13 +45,13 @@ def test_a_block_is_never_entered_by_whoever_does_not_own_the_key(face):
         raise AssertionError("entered")
     assert (refusal.value.name, refusal.value.fence) == ("42", lease.fence)
     assert refusal.value.holder == str(lease.holder)
-    assert not theirs.claim("42").kept
+    assert not theirs.claim("42").reserved
     lease.hand_off("server 3", within=60)
     with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
         raise AssertionError("entered")
-    assert (refusal.value.holder, refusal.value.reason) == ("server 3", "kept for another")
+    assert (refusal.value.holder, refusal.value.reason) == ("server 3", "handed off to another")
     held = theirs.claim("42")
-    assert (held.kept, str(held.owner)) == (True, "server 3")
+    assert (held.reserved, str(held.owner)) == (True, "server 3")
     with pytest.raises(NotAcquired):
         run(_entered(held))
 

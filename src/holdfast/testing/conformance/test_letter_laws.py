@@ -4,7 +4,7 @@ import pytest
 
 from holdfast import LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.commands import FetchMail, SendToOwner
-from holdfast.core.registry import mailbox as letters
+from holdfast.core.registry import mailbox
 from holdfast.testing.conformance.faces import together
 
 pytestmark = pytest.mark.capability("registry")
@@ -112,7 +112,7 @@ def test_a_box_holds_so_many_messages_and_gives_them_in_parts(face):
 
 def test_whoever_waits_for_a_message_is_rung(face, monkeypatch):
     """It need not look to find it. Here it would look once an hour."""
-    monkeypatch.setattr(letters, "_LOOK_NS", 3600 * 10**9)
+    monkeypatch.setattr(mailbox, "_LOOK_NS", 3600 * 10**9)
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     others, wire = face.connect().registry("conversations"), face.wire(client)
