@@ -44,9 +44,10 @@ FLOCK = _one("flock(2)", FLOOR, "floor:flock", "holdfast", wire=FILE)
 SCRIPTS = _one("our scripts on a bare socket", FLOOR, "layers:scripts", "holdfast")
 SCRIPTS_POLLED = _one("the same, the socket has a timeout", FLOOR, "layers:polled", "holdfast")
 SCRIPTS_FRESH = _one("the same, a new token each time", FLOOR, "layers:fresh", "holdfast")
-TRANSPORT = _one("holdfast's transport: connections, retries, answers", OURS, "layers:transport", "holdfast")
+_TRANSPORT = "holdfast's transport: connections, retries, answers"
+TRANSPORT = _one(_TRANSPORT, OURS, "layers:transport", "holdfast")
 HANDED = _one("the same pop, our scripts on a bare socket", FLOOR, "layers:handed", "holdfast")
-HANDED_TRANSPORT = _one("holdfast's transport: connections, retries, answers", OURS, "layers:handed_transport", "holdfast")
+HANDED_TRANSPORT = _one(_TRANSPORT, OURS, "layers:handed_transport", "holdfast")
 
 HOLDFAST = _one("holdfast", OURS, "ours:blocking", "holdfast")
 HOLDFAST_ASYNCIO = _one("holdfast.aio", OURS, "ours:aio", "holdfast", loop="asyncio")

@@ -1,7 +1,7 @@
 """From samples to figures. Pure functions without clock or I/O, so that every figure can be checked by hand.
 
-A grant is `(worker, requested, granted, releasing)`: when a worker began to request the lock, when it had it, and when it
-began to release it, in seconds of one clock that all processes share.
+A grant is `(worker, requested, granted, releasing)`: when a worker began to request the lock, when it had it, and when
+it began to release it, in seconds of one clock that all processes share.
 """
 
 from __future__ import annotations

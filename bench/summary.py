@@ -58,10 +58,12 @@ def read(file: Path) -> dict[str, Any]:
 def write(summary: dict[str, Any], file: Path) -> None:
     """Write a summary: one block of lines per candidate, with figures as [median, least, most]."""
     head = json.dumps({key: value for key, value in summary.items() if key != "parts"}, indent=1)
-    parts = ",\n".join(
-        f'  "{part}": [\n' + ",\n".join(_block(row) for row in rows) + "\n  ]" for part, rows in summary["parts"].items()
-    )
-    file.write_text(f'{head[:-2]},\n "parts": {{\n{parts}\n }}\n}}\n', encoding="utf-8")
+    parts = [
+        f'  "{part}": [\n' + ",\n".join(_block(row) for row in rows) + "\n  ]"
+        for part, rows in summary["parts"].items()
+    ]
+    body = ",\n".join(parts)
+    file.write_text(f'{head[:-2]},\n "parts": {{\n{body}\n }}\n}}\n', encoding="utf-8")
 
 
 def _block(row: dict[str, Any]) -> str:

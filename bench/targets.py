@@ -31,7 +31,8 @@ _PAIR, _FAN = "uncontended pair", "100 asyncio tasks, different names, one proce
 _EIGHT, _SIXTEEN = "contended, 2 processes x 4 callers, 1 ms section", "contended, 16 processes, 5 ms section"
 _POOL, _BORROWERS = "pool of 100,000 items, beside one of 100", "pool of 2,000 items, 50 workers, 5 processes"
 _KEPT, _FILE = "10,000 leases held by one process, ttl 30", "SQLite, 8 contending processes, 1 ms section"
-_STREAMS, _TAKEOVER = "5,000 streams owned by one process", "streams of a killed pod, 1,000 in a full run, two successors"
+_STREAMS = "5,000 streams owned by one process"
+_TAKEOVER = "streams of a killed pod, 1,000 in a full run, two successors"
 _DIRECTORY = "shared directory, 8 contending processes"
 
 TARGETS = (
@@ -145,9 +146,8 @@ def _streams(row: dict[str, Any]) -> float | None:
 
 def _judged(target: Target, rows: list[dict[str, Any]]) -> Verdict:
     ours = next((row for row in rows if row["candidate"] == target.ours.name), {"figures": {}})
-    near = [
-        row for row in rows if _comparable(row["wire"]) == _comparable(target.ours.wire) and _streams(row) == _streams(ours)
-    ]
+    wire, streams = _comparable(target.ours.wire), _streams(ours)
+    near = [row for row in rows if _comparable(row["wire"]) == wire and _streams(row) == streams]
     same = [row for row in near if target.part not in _BY_LOOP or row["loop"] == target.ours.loop]
     return Verdict(target, ours["figures"].get(target.figure), _best(target, same, PEER), _best(target, same, FLOOR))
 

@@ -200,7 +200,9 @@ class Testbed:
         return f"redis://127.0.0.1:{self.server.port}"
 
     @contextmanager
-    def process_groups(self, candidates: Sequence[Candidate], size: int = 1, cores: Sequence[int] = ()) -> Iterator[list[ProcessGroup]]:
+    def process_groups(
+        self, candidates: Sequence[Candidate], size: int = 1, cores: Sequence[int] = ()
+    ) -> Iterator[list[ProcessGroup]]:
         """Start `size` workers of each candidate; record candidates that cannot start, and leave them out."""
         with ExitStack() as exits:
             launched: list[ProcessGroup] = []
@@ -211,7 +213,7 @@ class Testbed:
                 except WorkerFailed as why:
                     self.record_failure(candidate, str(why))
             ready = list(launched)
-            for _ in self._each(ready, lambda _, processes: {"ready": [worker.receive(_READY_S) for worker in processes]}):
+            for _ in self._each(ready, lambda _, processes: {"ready": [each.receive(_READY_S) for each in processes]}):
                 pass
             yield ready
 

@@ -2,11 +2,11 @@
 
 `scripts` sends what was packed beforehand through a bare socket: nothing but the scripts differs from the floor.
 `polled` gives that socket a timeout, for which Python asks the kernel before every read. `fresh` draws a token and
-packs the commands each time. `transport` goes through the library's own form: links that are taken and given back, replies
-that become answers. What is above that is the whole lock.
+packs the commands each time. `transport` goes through the library's own form: links that are taken and given back,
+replies that become answers. What is above that is the whole lock.
 
-`handed` and `handed_transport` are the same for a lock that is handed over: who finds it taken blocks on its bell, with the
-acquire that confirms the offer sent behind the pop.
+`handed` and `handed_transport` are the same for a lock that is handed over: who finds it taken blocks on its bell, with
+the acquire that confirms the offer sent behind the pop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _known(link: Link, ttl: float) -> tuple[Packer, Any]:
     for script in SCRIPTS.values():
         link.ask(packed("SCRIPT", "LOAD", script.text))
     owner = "o" * 60  # as long as one usually is
-    return Packer("hf1", "bench", 60_000), lambda name, token: Acquire(name, token, owner, round(ttl * 1000), True)
+    return Packer("hf2", "bench", 60_000), lambda name, token: Acquire(name, token, owner, round(ttl * 1000), True)
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""One module per kind of measurement. Each takes an testbed and a scale and gives rows for the results."""
+"""One module per kind of measurement. Each takes a testbed and a scale and returns rows for the results."""

@@ -1,4 +1,4 @@
-"""How long `build_once` takes when there is nothing to build: a look, without any lock."""
+"""How long `build_once` takes when the build exists: it reads one file, without any lock."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ import sys, time, holdfast
 hf, store = holdfast.connect(sys.argv[1]), sys.argv[2]
 build = lambda staging: (staging / "file").write_text("content")
 assert hf.build_once(store, "k", build).fresh
-took = []
+durations = []
 for _ in range(int(sys.argv[3])):
     began = time.perf_counter()
     hf.build_once(store, "k", build)
-    took.append(time.perf_counter() - began)
+    durations.append(time.perf_counter() - began)
 hf.close()
-print(sorted(took)[len(took) // 2])
+print(sorted(durations)[len(durations) // 2])
 """
 
 
-def built(testbed: Testbed, scale: Scale, urls: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows with microseconds: the median hit of a fresh process, for each round."""
+def build_once(testbed: Testbed, scale: Scale, urls: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return rows with microseconds: the median hit of a new process, for each round."""
     runs = [Run(Candidate(name, OURS, "", "holdfast", wire=DIRECTORY), [], {}) for name in urls]
     for _ in range(scale.imports):
         for run in runs:

@@ -1,10 +1,10 @@
-"""Many callers, one name. The kernel decides who runs where, as it would for a user.
+"""Many callers compete for one name. The kernel schedules the processes on all cores.
 
-Every run is checked for two holders at once, by the times that the workers recorded on the clock they share. One that
-overlapped is no measurement of a lock: it keeps the count of overlaps and loses all other figures.
+Every run is checked for two holders at once, by the times that the workers recorded on their shared clock. A run with
+an overlap does not measure a lock: it keeps the number of overlaps and loses all other figures.
 
-How many commands were sent is counted afterwards, in a short run through a proxy: the server's own counters do not tell
-a client's commands from those that scripts call.
+The number of commands sent is counted afterwards, in a short run through a proxy: the server's own counters do not
+separate a client's commands from those that scripts call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEAD_S = 0.25
 
 
 class Setting(NamedTuple):
-    """How many processes and callers, how long a section lasts and the rest after it, and the length of a run."""
+    """Processes, callers, the length of a critical section and of the rest after it, and the length of a run."""
 
     processes: int
     callers: int
@@ -39,17 +39,17 @@ class Setting(NamedTuple):
 
 
 def contended(testbed: Testbed, setting: Setting, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Grants, gaps, shares and waits."""
-    return _raced(testbed, setting, candidates, contention)
+    """Measure grants, gaps, shares and waits."""
+    return _measure(testbed, setting, candidates, contention)
 
 
-def lone(testbed: Testbed, setting: Setting, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """How late the one who waits learns of a release."""
-    return _raced(testbed, setting, candidates, _lag)
+def single_waiter(testbed: Testbed, setting: Setting, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """Measure how late a single waiter learns of a release."""
+    return _measure(testbed, setting, candidates, _lag)
 
 
 def _lag(grants: list[Grant], _workers: list[str], start: float, until: float) -> dict[str, float]:
-    found = lags([grant for grant in grants if start <= grant.asked < until])
+    found = lags([grant for grant in grants if start <= grant.requested < until])
     if not found:
         return {"samples": 0}
     return {
@@ -59,21 +59,23 @@ def _lag(grants: list[Grant], _workers: list[str], start: float, until: float) -
     }
 
 
-def _raced(testbed: Testbed, setting: Setting, candidates: Sequence[Candidate], judged: Any) -> list[dict[str, Any]]:
+def _measure(
+    testbed: Testbed, setting: Setting, candidates: Sequence[Candidate], figures_of: Any
+) -> list[dict[str, Any]]:
     testbed.pin_server(())
 
     def one_round(_contender: Candidate, processes: list[Worker]) -> dict[str, Any]:
         before = testbed.counters.read()
-        told, start, until = _turns(testbed, setting, processes)
+        answers, start, until = _turns(testbed, setting, processes)
         after = testbed.counters.read()
-        grants = [Grant(*grant) for each in told for grant in each["grants"]]
+        grants = [Grant(*grant) for each in answers for grant in each["grants"]]
         found: dict[str, Any] = {"overlaps": overlaps(grants)}
         if found["overlaps"]:
             return found
-        workers = [worker for each in told for worker in each["workers"]]
-        found |= judged(grants, workers, start, until)
-        found |= testbed.counters.spent(before, after, len(grants))
-        found["client_cpu_us"] = sum(each["cpu_s"] for each in told) / len(grants) * 1e6
+        workers = [worker for each in answers for worker in each["workers"]]
+        found |= figures_of(grants, workers, start, until)
+        found |= testbed.counters.per_operation(before, after, len(grants))
+        found["client_cpu_us"] = sum(each["cpu_s"] for each in answers) / len(grants) * 1e6
         return found
 
     def counted(candidate: Candidate, processes: list[Worker]) -> dict[str, Any]:
@@ -85,12 +87,12 @@ def _raced(testbed: Testbed, setting: Setting, candidates: Sequence[Candidate], 
 
 
 def _sent(testbed: Testbed, setting: Setting, processes: list[Worker]) -> dict[str, Any]:
-    """Commands that were sent for a grant, from the start of the run until the last release."""
+    """Return the commands per grant, from the start of the run until the last release."""
     with Proxy("127.0.0.1", testbed.server.port) as proxy:
         for worker in processes:
-            worker.do("open", url=proxy.url)
-        told, _, _ = _turns(testbed, setting, processes, proxy.reset)
-        return {"sent": proxy.requests / sum(len(each["grants"]) for each in told)}
+            worker.run("open", url=proxy.url)
+        answers, _, _ = _turns(testbed, setting, processes, proxy.reset)
+        return {"sent": proxy.requests / sum(len(each["grants"]) for each in answers)}
 
 
 def _turns(
@@ -108,18 +110,18 @@ def _turns(
         "seed": random.randrange(2**32),
     }
     for worker in processes:
-        worker.tell("turns", **order)
+        worker.send("turns", **order)
     if at_start is not None:
         time.sleep(max(0.0, start - clock()))
         at_start()
-    told = [worker.hear() for worker in processes]
-    return told, max([start, *_first_asks(told)]), until
+    answers = [worker.receive() for worker in processes]
+    return answers, max([start, *_first_requests(answers)]), until
 
 
-def _first_asks(told: list[dict[str, Any]]) -> list[float]:
-    """When each caller began to ask. A run counts from the last of them: on a busy machine some are late."""
-    asks: dict[str, float] = {}
-    for each in told:
-        for worker, asked, _, _ in each["grants"]:
-            asks.setdefault(worker, asked)
-    return list(asks.values())
+def _first_requests(answers: list[dict[str, Any]]) -> list[float]:
+    """Return the first request of each caller. A run counts from the last of them: on a busy machine some are late."""
+    first: dict[str, float] = {}
+    for each in answers:
+        for worker, requested, _, _ in each["grants"]:
+            first.setdefault(worker, requested)
+    return list(first.values())

@@ -1,8 +1,8 @@
-"""The same uncontended pair on groups of servers: how much of its price is the way there.
+"""The uncontended pair on groups of servers: how much of its cost is the topology.
 
-A primary feeds its replicas, which is work of the server, whoever asks. So there are two things to compare with: one
-server alone, and the same kind of server with as many replicas, reached directly. Primaries share a core with the
-client, as one server does; replicas and sentinels have the other.
+A primary feeds its replicas, which costs server time whatever the client does. So groups are compared with two
+baselines: a single server, and a primary with as many replicas that the client reaches directly. Primaries share a core
+with the client, as the single server does; replicas and sentinels have the other core.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def groups(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Everybody against the first of them, which is alone."""
+    """Compare every candidate with the first one, which is a single server."""
     core, rest = testbed.cores[:1], testbed.cores[-1:]
     kind = testbed.server.kind
     with ExitStack() as exits:
@@ -46,7 +46,7 @@ def groups(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> l
         }
 
         def one_round(_contender: Candidate, processes: list[Worker]) -> dict[str, Any]:
-            return processes[0].do("pairs", seconds=scale.pair_s)
+            return processes[0].run("pairs", seconds=scale.pair_s)
 
         runs = testbed.interleaved(candidates, scale.pair_rounds, one_round, cores=core, warm_up=True)
     rates = {run.candidate.name: [figures["pairs_per_s"] for figures in run.rounds] for run in runs}
@@ -54,7 +54,7 @@ def groups(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> l
     for row in rows:
         for figure, other in (("times_alone", known.HOLDFAST), ("times_replicated", known.HOLDFAST_PRIMARY)):
             if other.name in rates:
-                row["figures"][figure] = spread(ratios(rates[other.name], rates[row["candidate"]]))._asdict()
+                row["figures"][figure] = spread(ratios(rates[other.name], rates[row["candidate"]]))
     return rows
 
 

@@ -1,7 +1,7 @@
-"""A holder is killed with SIGKILL while another waits: how long until that one has the lock?
+"""A holder gets SIGKILL while another process waits: how long until the waiter has the lock?
 
-The ttl of each candidate is chosen so that two seconds of it are left at the kill, without a renewal in between. The
-candidates do this at the same time, each with its own name: they mostly sleep.
+The ttl of each candidate is such that two seconds of it are left at the kill, without a renewal in between. All
+candidates run at the same time, each with its own name: they mostly sleep.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from bench.testbed import Testbed
 
 LEFT_S = 2.0
-_ASKS_AFTER_S = 0.2
+_WAITS_AFTER_S = 0.2
 
 
-def killed(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Rows with the seconds from the kill to the grant."""
+def holder_killed(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """Return rows with the seconds from the kill to the grant."""
     testbed.pin_server(())
     runs = [Run(candidate, [], {}) for candidate in candidates]
     with ThreadPoolExecutor(len(candidates)) as pool:
@@ -36,23 +36,23 @@ def killed(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> l
 
 def _once(testbed: Testbed, scale: Scale, candidate: Candidate) -> list[dict[str, Any]]:
     try:
-        return [_take_over(testbed, scale, candidate)]
+        return [_takeover(testbed, scale, candidate)]
     except WorkerFailed as why:
-        testbed.note(candidate, f"{why}")
+        testbed.record_failure(candidate, f"{why}")
         return []
 
 
-def _take_over(testbed: Testbed, scale: Scale, candidate: Candidate) -> dict[str, Any]:
+def _takeover(testbed: Testbed, scale: Scale, candidate: Candidate) -> dict[str, Any]:
     name = testbed.new_name()
     with testbed.start(candidate) as holder, testbed.start(candidate) as waiter:
-        granted = holder.do("hold", name=name)["granted"]
-        time.sleep(max(0.0, granted + _ASKS_AFTER_S - clock()))
-        waiter.tell("turn", name=name)
+        granted = holder.run("hold", name=name)["granted"]
+        time.sleep(max(0.0, granted + _WAITS_AFTER_S - clock()))
+        waiter.send("turn", name=name)
         time.sleep(max(0.0, granted + candidate.ttl - LEFT_S - clock()))
         at = clock()
         holder.kill()
         try:
-            return {"takeover_s": waiter.hear(scale.kill_longest_s)["granted"] - at, "in_time": 1.0}
+            return {"takeover_s": waiter.receive(scale.kill_longest_s)["granted"] - at, "in_time": 1.0}
         except WorkerFailed as why:
             if not isinstance(why.__cause__, TimeoutError):
                 raise

@@ -21,7 +21,7 @@ _PROGRAM = "import sys, time; file = sys.argv[1]; t = time.perf_counter(); {}; p
 
 
 def imports(testbed: Testbed, scale: Scale, statements: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
-    """Rows with milliseconds. What is loaded only when it is used costs then, so a client is made, too."""
+    """Return rows with milliseconds. Modules that load on first use cost time then, so some rows also make a client."""
     runs = [Run(_named(name, environment), [], {}) for name, (environment, _) in statements.items()]
     runs = [run for run in runs if not testbed.environments[run.candidate.environment].why_not]
     for number in range(-1, scale.imports):

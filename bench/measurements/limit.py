@@ -1,4 +1,4 @@
-"""One decision of a limit after the other: allowed ones, and refused ones. Server and client share one core."""
+"""Decisions of a rate limit, allowed and refused. Server and client share one core."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def decisions(
     testbed: Testbed, scale: Scale, candidates: Sequence[Candidate], compared: Candidate, figure: str
 ) -> list[dict[str, Any]]:
-    """Everybody, also as a multiple of one of them, round by round."""
+    """Measure every candidate, also as a multiple of `compared`, round by round."""
     core = testbed.cores[:1]
     testbed.pin_server(core)
 
     def one_round(_contender: Candidate, processes: list[Worker]) -> dict[str, Any]:
         before = testbed.counters.read()
-        figures = processes[0].do("decisions", seconds=scale.pair_s)
-        return figures | testbed.counters.spent(before, testbed.counters.read(), figures["decisions"])
+        figures = processes[0].run("decisions", seconds=scale.pair_s)
+        return figures | testbed.counters.per_operation(before, testbed.counters.read(), figures["decisions"])
 
     runs = testbed.interleaved(candidates, scale.pair_rounds, one_round, cores=core, warm_up=True)
     rates = {run.candidate.name: [figures["decisions_per_s"] for figures in run.rounds] for run in runs}
@@ -32,5 +32,5 @@ def decisions(
     for row in rows:
         if compared.name in rates:
             times = spread(ratios(rates[row["candidate"]], rates[compared.name]))
-            row["figures"][figure] = times._asdict()
+            row["figures"][figure] = times
     return rows

@@ -1,4 +1,4 @@
-"""Many leases of one process, held and renewed; and many names, each used once and then forgotten."""
+"""Many leases that one process holds and renews; and many names, each used once and then forgotten by the engine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FORGET_S = 60.0
 
 
 def leases(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """What it costs to hold them: threads, CPU of both sides, the server's memory. All must still be held at the end.
+    """Measure the cost of holding leases: threads, CPU of both sides, memory of the server.
 
-    A peer that keeps a thread for each lease is asked for fewer; the row says how many.
+    All leases must still be held at the end. A peer with a thread per lease holds fewer; the row says how many.
     """
     testbed.pin_server(())
     rows = []
@@ -32,19 +32,19 @@ def leases(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> l
         try:
             rows.append(Run(shown, [_held(testbed, candidate, count, seconds)], {}).row())
         except WorkerFailed as why:
-            testbed.note(candidate, str(why))
+            testbed.record_failure(candidate, str(why))
     return rows
 
 
 def _held(testbed: Testbed, candidate: Candidate, count: int, seconds: float) -> dict[str, Any]:
-    testbed.server.command("FLUSHALL", "SYNC")  # what others left behind would expire meanwhile
+    testbed.server.command("FLUSHALL", "SYNC")  # keys of earlier measurements would expire meanwhile
     with testbed.start(candidate) as worker:
-        worker.do("turn", name=testbed.new_name())
+        worker.run("turn", name=testbed.new_name())
         empty = testbed.counters.read()
-        worker.do("gather", count=count)
-        full, began, before = testbed.counters.read(), clock(), worker.do("look")
+        worker.run("hold_many", count=count)
+        full, began, before = testbed.counters.read(), clock(), worker.run("process_cost")
         time.sleep(seconds)
-        after, later = worker.do("look"), testbed.counters.read()
+        after, later = worker.run("process_cost"), testbed.counters.read()
         passed = clock() - began
         return {
             "leases": count,
@@ -53,27 +53,27 @@ def _held(testbed: Testbed, candidate: Candidate, count: int, seconds: float) ->
             "server_cpu_share": (later.cpu_s - full.cpu_s) / passed,
             "cpu_share": (after["cpu_s"] - before["cpu_s"] + later.cpu_s - full.cpu_s) / passed,
             "bytes_each": (full.memory - empty.memory) / count,
-            **worker.do("give_all"),
+            **worker.run("release_all"),
         }
 
 
 def names(testbed: Testbed, scale: Scale, candidate: Candidate) -> list[dict[str, Any]]:
-    """How much memory names take that nobody will use again, and when it is back."""
+    """Measure the memory of names that are not used again, and when the engine frees it."""
     testbed.pin_server(())
     candidate = candidate._replace(options={"fence_memory": scale.fence_memory_s})
     try:
         return [Run(candidate, [_forgotten(testbed, scale, candidate)], {}).row()]
     except WorkerFailed as why:
-        testbed.note(candidate, str(why))
+        testbed.record_failure(candidate, str(why))
         return []
 
 
 def _forgotten(testbed: Testbed, scale: Scale, candidate: Candidate) -> dict[str, Any]:
     testbed.server.command("FLUSHALL", "SYNC")
     with testbed.start(candidate) as worker:
-        worker.do("turn", name=testbed.new_name())
+        worker.run("turn", name=testbed.new_name())
         empty = testbed.counters.read().memory
-        used = worker.do("use_names", count=scale.names, callers=scale.callers)
+        used = worker.run("use_names", count=scale.names, callers=scale.callers)
         full, ended = testbed.counters.read().memory, clock()
         kept = testbed.server.command("DBSIZE")
         while testbed.server.command("DBSIZE") > 0 and clock() - ended < scale.fence_memory_s + _FORGET_S:

@@ -1,7 +1,7 @@
-"""Borrow and return: how the cost grows with the pool, and how long a borrow takes in a crowd.
+"""Borrow and return: how the cost grows with the pool, and how long a borrow takes with many borrowers.
 
-Beside Holdfast run the two-phase algorithm that it replaces and, in the crowd, a floor, on the same server: see
-`bench/borrowing.py`.
+The two-phase algorithm that Holdfast replaces and, with many borrowers, a floor run on the same server: see
+`bench/programs/borrower.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_S = 300
 
 
 def sizes(testbed: Testbed, scale: Scale) -> list[dict[str, Any]]:
-    """One borrower at a time, for each size; `growth` is the median time as a multiple of that of the smallest pool."""
+    """Measure one borrower for each size; `growth` is the median time as a multiple of that of the smallest pool."""
     rows = []
     for way, wire in (("holdfast", TCP), ("holdfast", FILE), ("two-phase", TCP)):
         runs = [Run(borrowing(way, items, wire), [], {}) for items in scale.pool_items]
@@ -39,8 +39,8 @@ def sizes(testbed: Testbed, scale: Scale) -> list[dict[str, Any]]:
     return rows
 
 
-def crowd(testbed: Testbed, scale: Scale) -> list[dict[str, Any]]:
-    """Fifty borrowers in five processes, with more items than borrowers: a borrow never has to wait for an item."""
+def contended(testbed: Testbed, scale: Scale) -> list[dict[str, Any]]:
+    """Measure fifty borrowers in five processes, with more items than borrowers: no borrow waits for an item."""
     runs = [Run(each, [], {}) for each in POOL_CONTENDED]
     for _ in range(scale.pool_rounds):
         for run in runs:
@@ -65,20 +65,20 @@ def _round(
         for each in started:
             each.stdin.write("go\n")  # type: ignore[union-attr]
             each.stdin.flush()  # type: ignore[union-attr]
-        told = [json.loads(each.communicate(timeout=_LONGEST_S)[0]) for each in started]
+        answers = [json.loads(each.communicate(timeout=_LONGEST_S)[0]) for each in started]
         after = testbed.counters.read()
     finally:
         for each in started:
             each.kill()
             each.wait()
-    pairs = sum(one["pairs"] for one in told)
-    borrows = [took for one in told for took in one["borrows"]]
+    pairs = sum(one["pairs"] for one in answers)
+    borrows = [seconds for one in answers for seconds in one["borrows"]]
     figures = {
-        "pairs_per_s": pairs / max(one["seconds"] for one in told),
+        "pairs_per_s": pairs / max(one["seconds"] for one in answers),
         "p50_us": percentile(borrows, 0.5) * 1e6,
         "p99_us": percentile(borrows, 0.99) * 1e6,
     }
-    return figures | ({} if wire == FILE else testbed.counters.spent(before, after, pairs))
+    return figures | ({} if wire == FILE else testbed.counters.per_operation(before, after, pairs))
 
 
 def _started(testbed: Testbed, job: dict[str, Any]) -> subprocess.Popen[str]:

@@ -1,6 +1,6 @@
 """Messages through a queue: published, then handled by one worker that does nothing with them.
 
-Both are metered apart. What a library does beyond (results, events) is its own affair, and costs what it costs.
+Publishing and handling are measured separately. Extra work of a library (results, events) counts as its cost.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def drained(
     compared: Candidate,
     peers: dict[str, Sequence[Candidate]],
 ) -> list[dict[str, Any]]:
-    """Everybody; and how many times as fast one of them was, as each other and as the fastest of some peers."""
+    """Measure every candidate; also give the rate of `compared` as a multiple of the others and of the best peers."""
     count = scale.messages
 
     def one_round(_contender: Candidate, processes: list[Worker]) -> dict[str, Any]:
         before = testbed.counters.read()
-        figures = processes[0].do("publish", count=count)
+        figures = processes[0].run("publish", count=count)
         between = testbed.counters.read()
-        published = testbed.counters.spent(before, between, count)
-        figures |= processes[0].do("drain", count=count)
-        handled = testbed.counters.spent(between, testbed.counters.read(), count)
+        published = testbed.counters.per_operation(before, between, count)
+        figures |= processes[0].run("drain", count=count)
+        handled = testbed.counters.per_operation(between, testbed.counters.read(), count)
         figures["commands"] = published["commands"] + handled["commands"]
         figures["server_cpu_us"] = published["server_cpu_us"] + handled["server_cpu_us"]
         return figures
@@ -43,12 +43,12 @@ def drained(
     rows = [run.row() for run in runs]
     ours = rates.get(compared.name)
     for row in rows if ours else ():
-        row["figures"]["times_slower"] = spread(ratios(ours, rates[row["candidate"]]))._asdict()
+        row["figures"]["times_slower"] = spread(ratios(ours, rates[row["candidate"]]))
         if row["candidate"] != compared.name:
             continue
         for figure, group in peers.items():
             ran = [rates[each.name] for each in group if each.name in rates]
-            if len(ran) == len(group):  # one that did not run may have been the fastest
+            if len(ran) == len(group):  # a peer that did not run may be the fastest
                 fastest = [max(each) for each in zip(*ran, strict=True)]
-                row["figures"][figure] = spread(ratios(ours, fastest))._asdict()
+                row["figures"][figure] = spread(ratios(ours, fastest))
     return rows

@@ -1,6 +1,6 @@
-"""The life of a queue: two workers on it, how soon a message is handled, what waiting and holding cost, and a death.
+"""Behaviour of a queue: two workers, latency, the cost of waiting and of holding messages, and a killed worker.
 
-There is no peer to run beside: each figure is a bound, or is compared with itself.
+There is no peer to compare with: each figure is a bound, or is compared with itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _IN_FLIGHT = 100
 _TTL_S, _GRACE_S = 3.0, 0.5
 
 
-def queue_life(testbed: Testbed, scale: Scale) -> list[dict[str, Any]]:
-    """All of it on the same server."""
+def queue_behaviour(testbed: Testbed, scale: Scale) -> list[dict[str, Any]]:
+    """Run all parts on the same server."""
     testbed.pin_server(())
     rounds = range(scale.message_rounds)
     runs = [Run(OF_TWO, [_two(testbed, scale.messages) for _ in rounds], {})]
@@ -35,7 +35,7 @@ def queue_life(testbed: Testbed, scale: Scale) -> list[dict[str, Any]]:
 
 
 def _named(testbed: Testbed, candidate: Candidate, **settings: Any) -> Candidate:
-    """The same, on a queue that nobody has used."""
+    """Return the candidate with an unused queue."""
     return candidate._replace(options={**candidate.options, "queue": testbed.new_name(), **settings})
 
 
@@ -44,26 +44,26 @@ def _url(testbed: Testbed) -> str:
 
 
 def _two(testbed: Testbed, count: int) -> dict[str, Any]:
-    """Two processes drain what a third has published."""
+    """Let two processes drain one queue."""
     one = _named(testbed, OF_TWO)
     with testbed.start(one) as first, testbed.start(one) as second:
-        first.do("publish", count=count)
+        first.run("publish", count=count)
         before, began = testbed.counters.read(), clock()
         for worker in (first, second):
-            worker.tell("drain", count=count)
+            worker.send("drain", count=count)
         for worker in (first, second):
-            worker.hear()
+            worker.receive()
         seconds = clock() - began
-        spent = testbed.counters.spent(before, testbed.counters.read(), count)
-    return {"messages_per_s": count / seconds, "commands": spent["commands"], "server_cpu_us": spent["server_cpu_us"]}
+        cost = testbed.counters.per_operation(before, testbed.counters.read(), count)
+    return {"messages_per_s": count / seconds, "commands": cost["commands"], "server_cpu_us": cost["server_cpu_us"]}
 
 
 def _latency(testbed: Testbed, candidate: Candidate, rate: int, seconds: float) -> dict[str, Any]:
-    """From the call that sends a message to the first line of its handler in another process."""
+    """Measure from the publish call to the first line of the handler in another process."""
     candidate = _named(testbed, candidate)
     with testbed.start(candidate) as worker, holdfast.connect(_url(testbed)) as hf:
         queue, sent = hf.queue(candidate.options["queue"]), 0
-        worker.tell("serve", seconds=seconds + 1)
+        worker.send("serve", seconds=seconds + 1)
         time.sleep(0.5)
         began = clock()
         while (late := clock() - began) < seconds:
@@ -72,23 +72,23 @@ def _latency(testbed: Testbed, candidate: Candidate, rate: int, seconds: float) 
                 sent += 1
             else:
                 time.sleep(max(0.0, sent / rate - late))
-        figures = worker.hear()
+        figures = worker.receive()
     return {"sent_per_s": sent / seconds, "lost": sent - figures.pop("messages"), **figures}
 
 
 def _waiting(testbed: Testbed, seconds: float) -> dict[str, Any]:
-    """A worker that has nothing to do."""
+    """Measure a worker without messages."""
     with testbed.start(_named(testbed, WAITING_WORKER)) as worker:
         settle_s = min(1.0, seconds)
-        worker.tell("serve", seconds=seconds + 2 * settle_s)
+        worker.send("serve", seconds=seconds + 2 * settle_s)
         time.sleep(settle_s)
-        spent = _over(testbed, seconds)
-        worker.hear()
-    return spent
+        cost = _over(testbed, seconds)
+        worker.receive()
+    return cost
 
 
 def _holding(testbed: Testbed, count: int, seconds: float) -> dict[str, Any]:
-    """A consumer that has so many messages and does nothing: what keeping them costs."""
+    """Measure a consumer that holds so many messages and does nothing."""
     with holdfast.connect(_url(testbed)) as hf:
         queue = hf.queue(testbed.new_name(), ttl=_TTL_S)
         queue.publish_many(range(count))
@@ -97,33 +97,33 @@ def _holding(testbed: Testbed, count: int, seconds: float) -> dict[str, Any]:
             while len(held) < count:
                 held += consumer.receive(count, timeout=10)
             time.sleep(min(1.0, seconds))
-            spent = _over(testbed, seconds)
+            cost = _over(testbed, seconds)
             lost = sum(bool(message.lost) for message in held)
             for message in held:
                 message.ack()
-    return {**spent, "lost": lost}
+    return {**cost, "lost": lost}
 
 
 def _over(testbed: Testbed, seconds: float) -> dict[str, Any]:
-    """What the server does in so many seconds: round trips and commands for each of them."""
+    """Return round trips and commands per second on the server."""
     before, began = testbed.counters.read(), clock()
     time.sleep(seconds)
     passed = clock() - began
-    spent = testbed.counters.spent(before, testbed.counters.read(), 1)
-    return {"round_trips_per_s": spent["round_trips"] / passed, "commands_per_s": spent["commands"] / passed}
+    cost = testbed.counters.per_operation(before, testbed.counters.read(), 1)
+    return {"round_trips_per_s": cost["round_trips"] / passed, "commands_per_s": cost["commands"] / passed}
 
 
 def _recovery(testbed: Testbed) -> dict[str, Any]:
-    """One of two workers is killed with a hundred in flight: how long until the other has done the last of them."""
+    """Kill one of two workers with a hundred messages in flight; measure until the other has handled the last one."""
     candidate = _named(testbed, RECOVERY, dead_after=(_TTL_S, _GRACE_S))
     with testbed.start(candidate) as doomed, testbed.start(candidate) as successor:
-        doomed.do("publish", count=_IN_FLIGHT)
-        doomed.do("keep", count=_IN_FLIGHT)
-        successor.tell("handle", count=_IN_FLIGHT)
-        time.sleep(0.5)  # the other one waits
+        doomed.run("publish", count=_IN_FLIGHT)
+        doomed.run("keep", count=_IN_FLIGHT)
+        successor.send("handle", count=_IN_FLIGHT)
+        time.sleep(0.5)  # the other worker waits
         at = clock()
         doomed.kill()
-        figures = successor.hear(60)
+        figures = successor.receive(60)
     recovery_s = figures["done"] - at
     return {
         "recovery_s": recovery_s,

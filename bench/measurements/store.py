@@ -1,4 +1,4 @@
-"""Rows per second into one LanceDB table, by the number of concurrent writers: see `bench/storing.py`."""
+"""Rows per second into one LanceDB table, by the number of concurrent writers: see `bench/programs/store_writer.py`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from bench.scale import Scale
     from bench.testbed import Testbed
 
-_PROGRAM = str(Path(__file__).resolve().parents[1] / "storing.py")
+_PROGRAM = str(Path(__file__).resolve().parents[1] / "programs" / "store_writer.py")
 _PROCESSES = 4
 _PATIENCE_S = 10.0
 _LONGEST_S = 300
 
 
 def stores(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Everybody with each number of writers; ours also as a multiple of the better of the two locks, round by round."""
+    """Measure every candidate with each number of writers; ours also as a multiple of the better lock."""
     if testbed.environments["lancedb"].why_not:
         testbed.not_run["LanceDB"] = testbed.environments["lancedb"].why_not
         return []
@@ -44,7 +44,7 @@ def stores(testbed: Testbed, scale: Scale, candidates: Sequence[Candidate]) -> l
             row = run.row()
             if run.candidate.role == OURS and best:
                 own = [one["rows_per_s"] for one in run.rounds]
-                row["figures"]["times_locks"] = spread(ratios(own, best))._asdict()
+                row["figures"]["times_locks"] = spread(ratios(own, best))
             rows.append(row)
     return rows
 
@@ -61,11 +61,12 @@ def _round(testbed: Testbed, candidate: Candidate, writers: int, seconds: float)
             "patience_s": _PATIENCE_S,
         }
         shares = [writers // processes + (number < writers % processes) for number in range(processes)]
-        told = _told(testbed, [{**job, "writers": share, "who": n, "creates": n == 0} for n, share in enumerate(shares)])
+        jobs = [{**job, "writers": share, "who": n, "creates": n == 0} for n, share in enumerate(shares)]
+        answers = _run_all(testbed, jobs)
         found = json.loads(_started(testbed, {**job, "way": "count"}).communicate(timeout=_LONGEST_S)[0])
-    done, failed = (sum(one[key] for one in told) for key in ("done", "failed"))
+    done, failed = (sum(one[key] for one in answers) for key in ("done", "failed"))
     return {
-        "rows_per_s": found["distinct"] / max(one["seconds"] for one in told),
+        "rows_per_s": found["distinct"] / max(one["seconds"] for one in answers),
         "succeeded": done / (done + failed),
         "failures": failed,
         "rows_lost": max(0, done - found["distinct"]),
@@ -73,10 +74,10 @@ def _round(testbed: Testbed, candidate: Candidate, writers: int, seconds: float)
     }
 
 
-def _told(testbed: Testbed, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _run_all(testbed: Testbed, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     started: list[subprocess.Popen[str]] = []
     try:
-        for some in (jobs[:1], jobs[1:]):  # the first one makes the table
+        for some in (jobs[:1], jobs[1:]):  # the first writer creates the table
             started += [_started(testbed, job) for job in some]
             for each in started[-len(some) :] if some else ():
                 assert json.loads(each.stdout.readline()) == "ready"  # type: ignore[union-attr]

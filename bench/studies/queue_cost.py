@@ -201,7 +201,7 @@ def looks(server: Server, held: int, consumers: int) -> tuple[float, float]:
         each.append(counters.step_us(lambda: ours.say(ReclaimExpired("q", 1, 0, 1, 5))))
         ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))
         early.append(counters.step_us(lambda: ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))))
-        server.command("DEL", "hf1:{q}:mq")  # so that it is time to look again
+        server.command("DEL", "hf2:{q}:queue")  # so that it is time to look again
     ours.close()
     return statistics.median(each), statistics.median(early)
 
@@ -239,7 +239,7 @@ def _steps(server: Server) -> dict[str, int]:
     for token in ("dies", "too"):
         ours.say(Join("q", token, "", "me", 100))
         taken(token, 500)
-    server.command("DEL", "hf1:{q}:mq")
+    server.command("DEL", "hf2:{q}:queue")
     time.sleep(0.2)
     ours.say(ReclaimExpired("q", 1000, 0, 1000, 5))
     found[f"a look that moves {BATCH_MAX}"] = counters.step_us(lambda: ours.say(ReclaimExpired("q", 1000, 0, 1000, 5)))
