@@ -24,7 +24,7 @@ STEADY, TURNS, DEATHS = 3, 10, 3
 TRIALS = 5
 BIRTHS = 40
 PACKAGES = ("alpha@1.0.0", "beta@1.0.0", "gamma@1.0.0")
-LAWS = ("exclusion", "loss", "handing", "sending_twice", "closing", "leader", "building")
+LAWS = ("exclusion", "loss", "lock", "resend", "closing", "leader", "build")
 # The first needs six threads in twenty seconds, too fast for polling waiters (`exclusion` replaces it here);
 # the second needs SQLite on NFS, which the engine refuses.
 UNFIT = ("never_two_holders", "another_engine_guards")

@@ -1,4 +1,4 @@
-"""Closing loses nothing and leaks nothing."""
+"""Closing a client loses nothing and leaks nothing."""
 
 import logging
 import threading
@@ -15,8 +15,8 @@ from holdfast.testing.conformance.faces import descriptors, threads_of_holdfast,
 
 
 @pytest.mark.acceptance("A0-16", "G-10")
-def test_close_during_a_hold_returns_after_the_release(face):
-    """The work under way is waited for, new work is refused, and then there is nothing left."""
+def test_close_waits_for_the_release_of_a_held_lease(face):
+    """`close()` waits for running work and refuses new work; afterwards nothing is left."""
     client, other = face.connect(), face.connect()
     leader = client.leader("y")
     with client.lock("x") as lease:
@@ -50,7 +50,7 @@ def test_close_during_a_hold_returns_after_the_release(face):
 
 @pytest.mark.acceptance("A0-17", "G-10")
 def test_close_during_an_acquire_waits_for_its_end(face):
-    """Whoever was waiting gets the lease and does its work; only then does the client end."""
+    """A waiter gets the lease and does its work; only then the client ends."""
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     ran = []
@@ -77,7 +77,7 @@ def test_close_during_an_acquire_waits_for_its_end(face):
 @pytest.mark.acceptance("G-10")
 @together
 def test_a_lease_is_never_released_under_running_work(face):
-    """After its bound, close names what it could not wait for; the holder is told, and the ttl ends the lease."""
+    """After its timeout, `close()` returns the held names; the holder learns of it, and the ttl ends the lease."""
     client, other = face.connect(), face.connect()
     calls = []
     with pytest.raises(LeaseLost) as loss, client.lock("x", ttl=1, on_loss=calls.append) as lease:
@@ -98,8 +98,8 @@ def test_a_lease_is_never_released_under_running_work(face):
 
 
 @pytest.mark.acceptance("G-10")
-def test_a_waiter_is_sent_home_when_the_bound_has_passed(face):
-    """It gets `Closed` and leaves the queue, so that nobody waits behind it."""
+def test_a_waiter_gets_closed_when_the_timeout_of_close_has_passed(face):
+    """The waiter gets `Closed` and leaves the waiting line, so that no other waits behind it."""
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     waiting = face.start(lambda: other.lock("x").acquire())
@@ -114,8 +114,8 @@ def test_a_waiter_is_sent_home_when_the_bound_has_passed(face):
     lease.release()
 
 
-def test_close_may_be_said_twice_and_by_many(face):
-    """Each returns when the client is closed, with the same answer."""
+def test_close_may_be_called_twice_and_by_many_threads(face):
+    """Each call returns when the client is closed, with the same result."""
     client = face.connect()
     with client.lock("x"):
         closing = [face.start(client.close) for _ in range(3)]
@@ -130,7 +130,7 @@ def test_close_may_be_said_twice_and_by_many(face):
 
 @together
 def test_closing_one_client_leaves_the_leases_of_another(face):
-    """Two clients in one process, one place: the first to leave must not take the second one's lease with it."""
+    """Two clients in one process share an engine: closing the first must not end the leases of the second."""
     first, second, third = face.connect(), face.connect(), face.connect()
     with first.lock("mine"):
         pass
@@ -146,7 +146,7 @@ def test_closing_one_client_leaves_the_leases_of_another(face):
 
 @pytest.mark.acceptance("G-10", "A0-16")
 def test_nothing_is_left_of_a_closed_client(face):
-    """No thread, no open file, no place in a queue: the same as before it came."""
+    """No thread, no open file and no place in a waiting line remains."""
     threads, files = threads_of_holdfast(), descriptors()
     events = []
     client, other = face.connect(observer=events.append), face.connect()
@@ -160,11 +160,11 @@ def test_nothing_is_left_of_a_closed_client(face):
     assert other.close() == ()
 
     assert threads_of_holdfast() <= threads
-    assert descriptors() <= files  # one that another test has left may be closed at any time
+    assert descriptors() <= files  # a descriptor of another test may close at any time
 
 
 def test_leaving_the_block_of_a_client_closes_it(face):
-    """`with connect(...) as hf` ends as `close` does."""
+    """`with connect(...) as hf` closes the client at its end."""
     client = face.connect()
     with client:
         with client.lock("x"):
@@ -176,11 +176,11 @@ def test_leaving_the_block_of_a_client_closes_it(face):
 
 
 @together
-def test_an_error_that_leaves_the_block_of_a_client_is_not_kept_back(face):
-    """What is held may be held by the very code that failed: it is named at once, and waited for in vain."""
-    client, said = face.connect(), []
+def test_an_error_that_leaves_the_block_of_a_client_appears_soon(face):
+    """The failing code may hold the lease itself, so `close()` logs its name at once and waits for one second only."""
+    client, logged = face.connect(), []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append((time.monotonic(), record.getMessage()))
+    handler.emit = lambda record: logged.append((time.monotonic(), record.getMessage()))
     name = f"failed-{face.unique}"
     logging.getLogger("holdfast").addHandler(handler)
     try:
@@ -194,12 +194,12 @@ def test_an_error_that_leaves_the_block_of_a_client_is_not_kept_back(face):
 
     assert 1 <= seen - raised < 10
     assert lease.lost.reason == "closed"
-    ((at, _),) = [each for each in said if name in each[1] and "closing waits for 1 s" in each[1]]
+    ((at, _),) = [each for each in logged if name in each[1] and "closing waits for 1 s" in each[1]]
     assert at - raised < 1
 
 
 def test_a_client_that_never_did_anything_closes_at_once(face):
-    """Opening and closing costs nothing, and needs no keeper."""
+    """Opening and closing needs no keeper."""
     began = time.monotonic()
     client = face.connect()
     assert [thread for thread in threading.enumerate() if thread.name == "holdfast-keeper"] == []
@@ -211,8 +211,8 @@ def test_a_client_that_never_did_anything_closes_at_once(face):
 
 
 @together
-def test_closing_does_not_wait_for_an_engine_that_is_gone_to_undo_what_nobody_owns(face):
-    """The ttl undoes it as well: whoever was refused because the engine is away is not kept when it goes."""
+def test_closing_does_not_wait_for_an_unreachable_engine_to_undo_an_acquire(face):
+    """The ttl undoes an abandoned acquire, so a client need not wait for an unreachable engine."""
     client = face.connect()
     wire = face.wire(client)
     wire.lose_reply(Acquire, reached=False)
@@ -229,8 +229,8 @@ def test_closing_does_not_wait_for_an_engine_that_is_gone_to_undo_what_nobody_ow
 
 
 @together
-def test_closing_waits_until_the_engine_has_heard_of_what_was_given_back(face):
-    """It may only be away for a moment, and somebody waits for that."""
+def test_closing_waits_until_the_engine_has_received_a_release(face):
+    """The engine may be away for a moment only, and another client waits for the lease."""
     client, other = face.connect(), face.connect()
     wire = face.wire(client)
     lease = client.lock("x", ttl=60).acquire()

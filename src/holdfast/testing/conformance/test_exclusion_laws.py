@@ -1,4 +1,4 @@
-"""One holder at a time, under a number that only grows."""
+"""One holder at a time, under a fence that only grows."""
 
 import time
 
@@ -66,8 +66,8 @@ def test_there_are_never_two_holders_and_no_update_is_lost(face, holdfast_histor
 
 @pytest.mark.acceptance("G-1")
 @together
-def test_fences_only_grow_whatever_ended_the_lease_before(face):
-    """After a release, an expiry and a break the next holder is newer: that is what a resource compares."""
+def test_fences_grow_after_every_kind_of_end(face):
+    """After a release, an expiry and a break, the next holder has a larger fence, which a resource compares."""
     client, peer = face.connect(), face.peer()
     fences = []
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_fences_only_grow_whatever_ended_the_lease_before(face):
 
 @pytest.mark.acceptance("G-1")
 def test_an_older_holder_cannot_write_past_its_successor(face, tmp_path):
-    """The fence is what protects the resource from a holder that does not know yet."""
+    """The fence protects the resource from a holder that does not know of its loss yet."""
     client, other = face.connect(), face.connect()
     guarded = GuardedFile(tmp_path / "guarded.json", initial="")
     old = client.lock("x", ttl=0.6).acquire()
@@ -106,8 +106,8 @@ def test_an_older_holder_cannot_write_past_its_successor(face, tmp_path):
 
 @pytest.mark.acceptance("A0-4", "C-8")
 @together
-def test_a_block_is_never_entered_with_a_lease_that_is_over(face):
-    """A lease that was kept as an object, and given back or lost since, protects nothing: somebody else may hold it."""
+def test_a_block_is_never_entered_with_an_ended_lease(face):
+    """A released or lost lease protects nothing: another process may hold the name."""
     client, ran = face.connect(), []
     ended, lost = client.lock("x").acquire(), client.lock("y", ttl=3).acquire()
     with ended:
@@ -126,8 +126,8 @@ def test_a_block_is_never_entered_with_a_lease_that_is_over(face):
 
 
 @together
-def test_whoever_meets_a_lease_of_its_own_is_told_so(face):
-    """A program that waits for itself would wait for ever: the refusal says what it has met."""
+def test_a_client_that_meets_its_own_lease_gets_a_note(face):
+    """A program that waits for itself would wait for ever, so the error says that it met its own lease."""
     client, other = face.connect(label="one"), face.connect(label="another")
     with client.lock("x"):
         with pytest.raises(NotAcquired) as refusal, client.lock("x", timeout=0):
@@ -139,8 +139,8 @@ def test_whoever_meets_a_lease_of_its_own_is_told_so(face):
 
 
 @together
-def test_whoever_waits_in_vain_is_told_in_time_and_leaves_no_trace(face):
-    """The refusal says who holds; the work never ran and the queue is as it was."""
+def test_a_waiter_is_refused_in_time_and_leaves_no_trace(face):
+    """The error names the holder; the work never ran, and the waiting line is unchanged."""
     holder, other = face.connect(label="holder"), face.connect(label="other")
     ran = []
     with holder.lock("x", ttl=20) as lease:
@@ -152,21 +152,21 @@ def test_whoever_waits_in_vain_is_told_in_time_and_leaves_no_trace(face):
         assert 0.3 <= took < 1.0
         assert waiting_labels(holder, "x") == []
         lease.check()
-    told = refusal.value
+    error = refusal.value
     assert ran == []
-    assert (told.name, told.reason, told.fence) == ("x", "busy", lease.fence)
-    assert told.holder == str(lease.holder)
-    assert "holder" in told.holder
-    assert 0.3 <= told.waited <= took
-    assert 0 < told.remaining <= 20
-    assert told.retryable
-    assert isinstance(told, TimeoutError)
-    assert told.holder in str(told)
+    assert (error.name, error.reason, error.fence) == ("x", "busy", lease.fence)
+    assert error.holder == str(lease.holder)
+    assert "holder" in error.holder
+    assert 0.3 <= error.waited <= took
+    assert 0 < error.remaining <= 20
+    assert error.retryable
+    assert isinstance(error, TimeoutError)
+    assert error.holder in str(error)
 
 
 @pytest.mark.acceptance("C-8")
-def test_no_patience_is_one_decision(face):
-    """`timeout=0` and `try_acquire` ask once, and nobody ever finds them in a queue."""
+def test_a_timeout_of_zero_is_one_decision(face):
+    """`timeout=0` and `try_acquire` send one command and never join a waiting line."""
     holder, other = face.connect(), face.connect()
     wire = face.wire(other)
     with holder.lock("x"):
@@ -184,8 +184,8 @@ def test_no_patience_is_one_decision(face):
 
 @pytest.mark.acceptance("C-8")
 @together
-def test_patience_of_none_waits_until_it_is_granted(face):
-    """Without a timeout nothing but the lease ends the wait."""
+def test_a_timeout_of_none_waits_until_the_grant(face):
+    """Without a timeout only the grant ends the wait."""
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     waiting = face.start(lambda: other.lock("x", timeout=0.1).acquire(timeout=None))
@@ -198,7 +198,7 @@ def test_patience_of_none_waits_until_it_is_granted(face):
     waiting.result(5).release()
 
 
-def test_leases_of_different_names_know_nothing_of_each_other(face):
+def test_leases_of_different_names_are_independent(face):
     """A name is text and nothing else: no path, no pattern, no case, no normal form."""
     client = face.connect()
 
@@ -211,8 +211,8 @@ def test_leases_of_different_names_know_nothing_of_each_other(face):
         lease.release()
 
 
-def test_people_see_who_holds_since_when_and_who_waits(face):
-    """`show` changes nothing and tells what a person asks first."""
+def test_show_names_the_holder_the_time_and_the_waiters(face):
+    """`show` changes nothing and answers the first questions of a person on call."""
     holder, other = face.connect(label="ann", info={"job": 7}), face.connect(label="bob")
     with holder.lock("x", ttl=20) as lease:
         waiting = face.start(lambda: other.lock("x").acquire())
@@ -224,6 +224,6 @@ def test_people_see_who_holds_since_when_and_who_waits(face):
         assert 0 <= seen.seconds < 5
         assert 10 < seen.remaining <= 20
     waiting.result().release()
-    nobody = other.show("x")
-    assert (nobody.holder, nobody.waiters, nobody.remaining) == (None, (), 0.0)
-    assert nobody.fence > lease.fence
+    free = other.show("x")
+    assert (free.holder, free.waiters, free.remaining) == (None, (), 0.0)
+    assert free.fence > lease.fence

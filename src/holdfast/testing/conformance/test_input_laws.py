@@ -1,4 +1,4 @@
-"""What makes no sense is refused before any input or output, and the refusal names the value and the rule."""
+"""Holdfast refuses invalid input before any I/O, and the error names the value and the rule."""
 
 import pickle
 from datetime import timedelta
@@ -27,14 +27,14 @@ BAD_TEXTS = ["", None, 7, "r" * 501, "lone \ud800 surrogate"]
 
 
 def shown(value):
-    """As a message shows it: the whole of it, or its beginning."""
+    """Return a value as an error shows it: whole, or its beginning."""
     return repr(value)[:60]
 
 
 @pytest.mark.acceptance("A0-18", "C-18")
 @pytest.mark.parametrize("name", BAD_NAMES, ids=shown)
-def test_a_senseless_name_is_refused_before_anything_is_sent(face, name):
-    """A name is text of 1 to 512 bytes of valid Unicode without NUL, wherever it is given."""
+def test_an_invalid_name_is_refused_before_any_command(face, name):
+    """Every name is text of 1 to 512 bytes of valid Unicode without NUL."""
     client = face.connect()
     wire = face.wire(client)
 
@@ -56,8 +56,8 @@ def test_a_senseless_name_is_refused_before_anything_is_sent(face, name):
 
 @pytest.mark.acceptance("C-18")
 @pytest.mark.parametrize("ttl", BAD_TTLS, ids=shown)
-def test_a_senseless_ttl_is_refused_before_anything_is_sent(face, ttl):
-    """Too short to be renewed, too long to be meant, or no length of time at all."""
+def test_an_invalid_ttl_is_refused_before_any_command(face, ttl):
+    """A ttl can be too short to renew, too long to be intended, or no duration at all."""
     client = face.connect()
     wire = face.wire(client)
 
@@ -71,8 +71,8 @@ def test_a_senseless_ttl_is_refused_before_anything_is_sent(face, ttl):
 
 @pytest.mark.acceptance("C-18")
 @pytest.mark.parametrize("timeout", BAD_TIMEOUTS, ids=shown)
-def test_a_senseless_timeout_is_refused_before_anything_is_sent(face, timeout):
-    """Patience is zero or more seconds, or None; nothing else is guessed."""
+def test_an_invalid_timeout_is_refused_before_any_command(face, timeout):
+    """A timeout is zero or more seconds, or None; Holdfast guesses nothing else."""
     client = face.connect()
     wire = face.wire(client)
     lock = client.lock("x")
@@ -94,8 +94,8 @@ def test_a_senseless_timeout_is_refused_before_anything_is_sent(face, timeout):
 
 @pytest.mark.acceptance("C-18")
 @pytest.mark.parametrize("on_loss", [None, 7, "explode", ["report"]], ids=shown)
-def test_a_senseless_policy_for_losses_is_refused(face, on_loss):
-    """A mistyped policy would be noticed only on the day of the loss."""
+def test_an_invalid_on_loss_is_refused(face, on_loss):
+    """A mistyped policy would show only at the first loss."""
     client = face.connect()
 
     for use in (client.lock, client.leader):
@@ -104,19 +104,19 @@ def test_a_senseless_policy_for_losses_is_refused(face, on_loss):
         assert refusal.value.setting == "on_loss"
 
 
-def test_a_policy_that_nobody_would_await_is_refused(face):
-    """A coroutine function as callback would never run."""
+def test_a_coroutine_function_as_on_loss_is_refused(face):
+    """A coroutine function as a callback would never run."""
     client = face.connect()
 
-    async def told(_lease):
+    async def report(_lease):
         return None
 
     with pytest.raises(InvalidConfig):
-        client.lock("x", on_loss=told)
+        client.lock("x", on_loss=report)
 
 
 def test_only_the_asyncio_face_can_cancel(face):
-    """A thread cannot be cancelled, so the blocking face does not pretend."""
+    """Python cannot cancel a thread, so the blocking face refuses `cancel`."""
     client = face.connect()
     if face.kind == "asyncio":
         assert client.lock("x", on_loss="cancel").name == "x"
@@ -131,8 +131,8 @@ def test_only_the_asyncio_face_can_cancel(face):
     [(option, value) for option, values in BAD_OPTIONS.items() for value in values],
     ids=shown,
 )
-def test_a_senseless_option_is_refused_before_the_engine_is_opened(face, option, value):
-    """The place is untouched: no file, no thread, nothing to close."""
+def test_an_invalid_option_is_refused_before_the_engine_opens(face, option, value):
+    """The refusal leaves no file, no thread and nothing to close."""
     with pytest.raises(InvalidConfig) as refusal:
         face.connect(**{option: value})
 
@@ -143,8 +143,8 @@ def test_a_senseless_option_is_refused_before_the_engine_is_opened(face, option,
 
 @pytest.mark.acceptance("C-18", "C-15")
 @pytest.mark.parametrize("url", BAD_URLS, ids=shown)
-def test_a_senseless_url_is_refused(face, url):
-    """Nothing is guessed, and there is no other engine to fall back to."""
+def test_an_invalid_url_is_refused(face, url):
+    """Holdfast guesses nothing, and falls back to no other engine."""
     with pytest.raises(InvalidConfig) as refusal:
         face.connect(url)
 
@@ -153,8 +153,8 @@ def test_a_senseless_url_is_refused(face, url):
 
 @pytest.mark.acceptance("C-18")
 @pytest.mark.parametrize("tail", ["?colour=green", "?colour", "?="])
-def test_an_option_that_the_engine_does_not_know_is_refused(face, tail):
-    """An option that nobody reads is a mistake that nobody would notice."""
+def test_an_unknown_option_of_the_engine_is_refused(face, tail):
+    """An ignored option would hide a mistake."""
     with pytest.raises(InvalidConfig):
         face.connect(face.url + tail)
 
@@ -163,13 +163,13 @@ def test_an_option_that_the_engine_does_not_know_is_refused(face, tail):
 
 @pytest.mark.parametrize("tail", ["\x00", "%00", "\ud800"], ids=shown)
 def test_a_url_that_no_system_could_open_is_refused(placed, tail):
-    """A path with a NUL or a lone surrogate is no path; the error says so, and is ours."""
+    """A path with a NUL or an unpaired surrogate is invalid, and the error is `InvalidConfig`."""
     with pytest.raises(InvalidConfig):
         placed.connect(placed.url + tail)
 
 
-def test_a_clock_is_taken_only_where_it_can_be_moved(face):
-    """An engine whose time belongs to others refuses a hand-moved clock; one place has one clock."""
+def test_a_test_clock_is_accepted_only_by_engines_that_can_use_it(face):
+    """An engine with a foreign clock refuses a test clock, and one memory domain has one clock."""
     if not face.place.manual_clock:
         with pytest.raises(InvalidConfig) as refusal:
             face.connect(clock=ManualClock())
@@ -183,7 +183,7 @@ def test_a_clock_is_taken_only_where_it_can_be_moved(face):
 
 @pytest.mark.parametrize("text", BAD_TEXTS, ids=shown)
 def test_a_lease_is_not_broken_without_a_readable_reason(face, text):
-    """The holder will read it; so it must be something that can be read."""
+    """The holder reads the reason, so it must be readable."""
     client = face.connect()
     wire = face.wire(client)
 
@@ -195,8 +195,8 @@ def test_a_lease_is_not_broken_without_a_readable_reason(face, text):
 
 
 @pytest.mark.parametrize("candidate", ["", 7, "c" * 201, "lone \ud800 surrogate"], ids=shown)
-def test_a_senseless_candidate_is_refused(face, candidate):
-    """Others name it in `hand_over`."""
+def test_an_invalid_candidate_is_refused(face, candidate):
+    """Other candidates use the name in `hand_over`."""
     client = face.connect()
 
     with pytest.raises(InvalidConfig) as refusal:
@@ -206,8 +206,8 @@ def test_a_senseless_candidate_is_refused(face, candidate):
 
 
 @pytest.mark.parametrize("interval", [0, -1, NAN, None, "1"], ids=shown)
-def test_a_senseless_interval_of_looks_is_refused(face, interval):
-    """Looking without a pause is no way to observe."""
+def test_an_invalid_interval_of_observe_is_refused(face, interval):
+    """An observer without a pause would be a busy loop."""
     client = face.connect()
     wire = face.wire(client)
 
@@ -218,8 +218,8 @@ def test_a_senseless_interval_of_looks_is_refused(face, interval):
     assert wire.commands() == []
 
 
-def test_what_is_not_there_cannot_be_broken(face):
-    """Nobody is told that a lease was broken which nobody had."""
+def test_a_free_name_cannot_be_broken(face):
+    """A break of a free name must not report success."""
     client = face.connect()
 
     with pytest.raises(NotFound) as refusal:
@@ -230,8 +230,8 @@ def test_what_is_not_there_cannot_be_broken(face):
 
 
 @pytest.mark.acceptance("C-18")
-def test_a_length_of_time_may_be_a_timedelta_everywhere(face):
-    """Seconds or a timedelta: one rule for every setting."""
+def test_every_duration_may_be_a_timedelta(face):
+    """Every setting accepts seconds or a timedelta."""
     client = face.connect(fence_memory=timedelta(minutes=2))
     lock = client.lock("x", ttl=timedelta(seconds=2), timeout=timedelta(milliseconds=10))
     with lock as lease:
@@ -247,8 +247,8 @@ def test_a_length_of_time_may_be_a_timedelta_everywhere(face):
     assert client.close(timeout=timedelta(seconds=3)) == ()
 
 
-def test_the_limits_themselves_are_allowed(face):
-    """What the rule says may be used to the full."""
+def test_the_bounds_of_the_rules_are_allowed(face):
+    """The bounds of a rule are valid values."""
     client = face.connect(label="l" * 200, info={"k": "v" * 4000}, fence_memory=1)
     with client.lock("n" * 512, ttl=0.2, timeout=366 * 24 * 3600) as lease:
         assert lease.holder.label == "l" * 200
@@ -267,7 +267,7 @@ ERRORS = [
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),
     errors.PayloadMismatch("webhooks/42"),
     errors.RateLimited("logins/ann", 0.25, 0, 10),
-    errors.RateLimited("logins/ann", 0.25, 0, 10, trouble="nobody listens"),
+    errors.RateLimited("logins/ann", 0.25, 0, 10, trouble="connection refused"),
     errors.BudgetExceeded("fees/ann", 7, 3, 10, 60.0),
     errors.Fenced("x", 6, 7),
     errors.NotOwner("x", "ann does not lead"),
@@ -281,7 +281,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_survive_pickling(error):
-    """Work runs in other processes, and its errors come back: with all their facts and the same sentence."""
+    """Errors come back from other processes with all their data and the same sentence."""
     again = pickle.loads(pickle.dumps(error))
 
     assert type(again) is type(error)
@@ -292,8 +292,8 @@ def test_errors_survive_pickling(error):
 
 
 @pytest.mark.acceptance("C-4", "G-2")
-def test_only_what_started_nothing_is_retryable():
-    """Every error says whether the same call may simply be made again."""
+def test_only_errors_that_started_nothing_are_retryable():
+    """Every error says whether the caller may repeat the call."""
     kinds = [
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
     ]
@@ -315,8 +315,8 @@ LASTING = ["no permission", "other layout", "newer", "other topology", "corrupt"
 
 
 @pytest.mark.parametrize("kind", [Unavailable, ReplyLost])
-def test_what_no_patience_changes_is_not_retryable(kind):
-    """A loop on `retryable` must end where only a person can help; it survives pickling like every fact."""
+def test_errors_that_waiting_cannot_repair_are_not_retryable(kind):
+    """A retry loop must end where only a person can help; the flag survives pickling."""
     for reason in (*errors.PASSING, "full", "not confirmed"):
         assert kind("redis", reason).retryable
     for reason in LASTING:

@@ -1,4 +1,4 @@
-"""Leadership: one leads, the others wait in order, and the old one's work has settled before the new one starts."""
+"""Leader election: one candidate leads, the others wait in order, and a term starts after the last one's work ended."""
 
 import time
 
@@ -11,7 +11,7 @@ from holdfast.testing.conformance.faces import together, until_waiters
 
 
 class Election:
-    """Candidates that lead until they are told that their term is over, and write down what happens."""
+    """Candidates that lead until their term is over, and record the events."""
 
     def __init__(self, face, ttl=10):
         self.face, self.ttl = face, ttl
@@ -44,7 +44,7 @@ class Election:
 
 
 def test_one_leads_and_the_others_follow_in_order(face):
-    """Each starts when the one before it has resigned and settled; the fences grow."""
+    """Each candidate starts when its predecessor has resigned and its work has ended; the fences grow."""
     election = Election(face)
     for number, name in enumerate(("ann", "bob", "cid")):
         election.stand(name)
@@ -68,8 +68,8 @@ def test_one_leads_and_the_others_follow_in_order(face):
 
 
 @together
-def test_the_next_one_leads_only_when_the_work_has_settled(face):
-    """Resigning is a word to the work; the lease is released when the work has heard it."""
+def test_the_next_term_starts_only_when_the_work_has_ended(face):
+    """`resign` asks the work to end; the release follows when the work has ended."""
     election = Election(face)
     election.settling = 0.3
     election.stand("ann")
@@ -88,8 +88,8 @@ def test_the_next_one_leads_only_when_the_work_has_settled(face):
     election.running["bob"].result()
 
 
-def test_a_term_that_is_handed_over_skips_the_queue(face):
-    """The named candidate is next, whoever waited before it; the others keep their places."""
+def test_a_handed_over_term_skips_the_waiting_line(face):
+    """The named candidate is next, ahead of earlier waiters; the others keep their places."""
     election = Election(face)
     for number, name in enumerate(("ann", "bob", "cid")):
         election.stand(name)
@@ -108,24 +108,24 @@ def test_a_term_that_is_handed_over_skips_the_queue(face):
     assert [who for what, who in election.order() if what == "leads"] == ["ann", "cid", "bob"]
 
 
-def test_only_who_waits_can_be_handed_the_term(face):
-    """A candidate that is not there would leave the office empty: the term goes on."""
+def test_a_term_can_be_handed_only_to_a_waiting_candidate(face):
+    """An absent candidate would leave no leader, so the term continues."""
     election = Election(face)
     election.stand("ann")
     election.leads("ann")
 
     with pytest.raises(NotFound) as refusal:
-        election.candidates["ann"].hand_over(to="nobody")
+        election.candidates["ann"].hand_over(to="absent")
 
-    assert "nobody" in str(refusal.value)
+    assert "absent" in str(refusal.value)
     time.sleep(0.05)
     assert election.order() == [("leads", "ann")]
     election.candidates["ann"].resign()
     election.running["ann"].result()
 
 
-def test_only_who_leads_can_give_it_up(face):
-    """Before the term, beside it and after it there is nothing to resign from."""
+def test_only_the_leader_can_resign(face):
+    """Before and after a term, and beside it, `resign` has no effect to offer."""
     client = face.connect()
     leader, other = client.leader("x", candidate="ann"), client.leader("x", candidate="bob")
     with leader:
@@ -139,9 +139,9 @@ def test_only_who_leads_can_give_it_up(face):
 
 
 @together
-def test_a_leader_that_is_lost_knows_before_its_successor_starts(face):
-    """`over` is set by a loss too, and the term that was lost is told as one."""
-    # The margin is a twentieth of the ttl: so much a busy machine may be late in telling.
+def test_a_leader_knows_of_its_loss_before_its_successor_starts(face):
+    """A loss sets `over` too, and the observer gets the loss of the term."""
+    # The margin is a twentieth of the ttl; a busy machine may report the loss that late.
     election = Election(face, ttl=5)
     client = face.connect()
     wire = face.wire(client)
@@ -161,8 +161,8 @@ def test_a_leader_that_is_lost_knows_before_its_successor_starts(face):
 
 
 @together
-def test_a_leader_that_is_broken_is_told_that_its_term_is_over(face):
-    """From outside, by force: the work hears it through the same signal."""
+def test_a_broken_leader_sees_that_its_term_is_over(face):
+    """After a break by an operator the work sees the same event object."""
     election = Election(face, ttl=0.6)
     election.stand("ann")
     election.leads("ann")
@@ -175,7 +175,7 @@ def test_a_leader_that_is_broken_is_told_that_its_term_is_over(face):
 
 
 def test_observers_of_an_election_see_every_leader_in_order(face):
-    """Now and after every change; nobody leads between two terms is seen as such, or not at all."""
+    """`observe` yields the leader now and after every change; it may skip the time between two terms."""
     client = face.connect()
     ann, bob = client.leader("x", candidate="ann"), client.leader("x", candidate="bob")
     looks = client.leader("x").observe(interval=0.02)
@@ -193,8 +193,8 @@ def test_observers_of_an_election_see_every_leader_in_order(face):
     assert seen[1].fence == first < seen[3].fence
 
 
-def test_somebody_to_whom_it_is_only_offered_does_not_lead(face):
-    """Between two terms nobody leads: the next one leads when it knows that it does."""
+def test_a_candidate_with_an_offer_does_not_lead_yet(face):
+    """Between two terms there is no leader: a candidate leads when it has confirmed its offer."""
     client, peer = face.connect(), face.peer()
     leader = client.leader("x", candidate="ann")
     with leader:
@@ -208,7 +208,7 @@ def test_somebody_to_whom_it_is_only_offered_does_not_lead(face):
 
 
 def test_the_work_of_a_leader_gives_its_result_or_its_error(face):
-    """`run` is the block in one line."""
+    """`run` is a block in one line."""
     client = face.connect()
     leader = client.leader("x", candidate="ann")
 
@@ -225,7 +225,7 @@ def test_the_work_of_a_leader_gives_its_result_or_its_error(face):
 
 
 def test_a_candidate_without_a_name_is_called_after_its_process(face):
-    """There is always something to call it in `hand_over`."""
+    """`hand_over` always has a name for a candidate."""
     labelled, plain = face.connect(label="worker 7"), face.connect()
 
     assert labelled.leader("x").candidate == "worker 7"

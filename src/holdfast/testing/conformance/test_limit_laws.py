@@ -304,7 +304,7 @@ def test_whoever_waits_without_the_engine_is_told_so_and_not_of_a_limit(face, po
 
     assert refusal.value.name == "5/hour/ann"
     assert refusal.value.trouble
-    assert "'5/hour/ann' is refused while the engine cannot be asked" in str(refusal.value)
+    assert "rate limit '5/hour/ann' refuses while the engine cannot be reached" in str(refusal.value)
     assert refusal.value.trouble in str(refusal.value)
     assert "over its limit" not in str(refusal.value)
 

@@ -1,4 +1,4 @@
-"""What happens when a lease is lost: the holder is told, the work settles, and nobody is told to try again."""
+"""The loss of a lease: the holder learns of it, the work finishes, and the error is not retryable."""
 
 import time
 
@@ -11,13 +11,13 @@ from holdfast.testing.conformance.faces import together, until_waiters
 
 
 class Unhappy(Exception):
-    """What the work itself may raise."""
+    """An error of the work."""
 
 
 @pytest.mark.acceptance("A0-8", "C-3", "C-4", "G-2")
 @together
-def test_a_lease_broken_from_outside_is_told_after_the_work_settled(face):
-    """The work runs to its end, once; then the loss is raised, with the reason, and is not retryable."""
+def test_a_broken_lease_raises_after_the_work_finished(face):
+    """The work runs to its end, once; then `LeaseLost` follows with the reason, and it is not retryable."""
     holder, other = face.connect(), face.connect()
     ran = []
     with pytest.raises(LeaseLost) as loss, holder.lock("x", ttl=0.6) as lease:
@@ -29,13 +29,13 @@ def test_a_lease_broken_from_outside_is_told_after_the_work_settled(face):
         successor = waiting.result()
         ran.append("to its end")
 
-    told = loss.value
+    error = loss.value
     assert ran == ["to its end"]
-    assert (told.name, told.fence, told.reason) == ("x", lease.fence, "broken")
-    assert told.detail == "maintenance at noon"
-    assert "maintenance at noon" in str(told)
-    assert not told.retryable
-    assert told.__cause__ is None
+    assert (error.name, error.fence, error.reason) == ("x", lease.fence, "broken")
+    assert error.detail == "maintenance at noon"
+    assert "maintenance at noon" in str(error)
+    assert not error.retryable
+    assert error.__cause__ is None
     successor.check()
     assert other.show("x").fence == successor.fence
     successor.release()
@@ -43,7 +43,7 @@ def test_a_lease_broken_from_outside_is_told_after_the_work_settled(face):
 
 @pytest.mark.acceptance("A0-9", "C-3", "G-2")
 def test_a_loss_outweighs_the_error_of_the_work_and_carries_it(face):
-    """Whoever sees only the work's error would try again; whoever sees only the loss would not know why."""
+    """The work's error alone would invite a retry, and the loss alone would hide the cause."""
     holder, other = face.connect(), face.connect()
     unhappy = Unhappy("out of paper")
     with pytest.raises(LeaseLost) as loss, holder.lock("x", ttl=0.6):
@@ -69,8 +69,8 @@ def test_the_error_of_the_work_passes_unchanged_and_frees_the_lease(face):
 
 
 @pytest.mark.acceptance("C-3", "G-2")
-def test_a_loss_that_nobody_noticed_is_told_at_the_end_of_the_block(face):
-    """Between two renewals the holder cannot know; its block still does not end well."""
+def test_an_unnoticed_loss_is_reported_at_the_end_of_the_block(face):
+    """Between two renewals the holder cannot know of the loss, but its block still raises."""
     holder, other = face.connect(), face.connect()
     with pytest.raises(LeaseLost) as loss, holder.lock("x", ttl=30) as lease:
         other.break_lease("x", "by hand")
@@ -84,7 +84,7 @@ def test_a_loss_that_nobody_noticed_is_told_at_the_end_of_the_block(face):
 
 @pytest.mark.acceptance("C-3", "G-2")
 def test_the_result_of_decorated_work_is_carried_by_the_loss(face):
-    """What was done was done: the result is there, but not as a success."""
+    """The work is done, so the error carries its result."""
     holder, other = face.connect(), face.connect()
     runs = []
 
@@ -102,7 +102,7 @@ def test_the_result_of_decorated_work_is_carried_by_the_loss(face):
 
 @pytest.mark.acceptance("C-4", "G-2")
 def test_decorated_work_runs_once_and_gives_its_result(face):
-    """The library never runs the work twice, and hands on what it returned or raised."""
+    """The library never runs the work twice, and passes its result or error on."""
     client = face.connect()
     runs = []
 
@@ -123,7 +123,7 @@ def test_decorated_work_runs_once_and_gives_its_result(face):
 
 @together
 def test_on_loss_is_called_once_with_the_lease(face):
-    """Once, whoever notices first: the keeper, a check, or the end of the block."""
+    """It runs once, whether the keeper, a check or the end of the block notices the loss."""
     holder, other = face.connect(), face.connect()
     calls = []
     with (
@@ -154,8 +154,8 @@ def test_on_loss_is_not_called_for_a_lease_that_ended_well(face):
     assert calls == []
 
 
-def test_an_on_loss_that_raises_harms_nobody(face, caplog):
-    """The callback is the user's; the keeper goes on, and the loss is told all the same."""
+def test_an_on_loss_that_raises_does_no_harm(face, caplog):
+    """The keeper survives an error of the user's callback, and still reports the loss."""
     holder, other = face.connect(), face.connect()
 
     def on_loss(_lease):
@@ -172,7 +172,7 @@ def test_an_on_loss_that_raises_harms_nobody(face, caplog):
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
 def test_an_interruption_passes_unchanged_with_a_note_of_the_loss(face, interruption):
-    """Whoever wants the program to end must not be stopped by a lock; what was lost is noted."""
+    """A lock must not stop an interruption; a note mentions the loss."""
     holder, other = face.connect(), face.connect()
     with pytest.raises(interruption) as raised, holder.lock("x", ttl=30):
         other.break_lease("x", "by hand")
@@ -188,7 +188,7 @@ def test_an_interruption_passes_unchanged_with_a_note_of_the_loss(face, interrup
 
 
 def test_waiting_for_a_loss_ends_with_the_lease(face):
-    """True when it is lost; false when time is up, or when the lease ended well."""
+    """`wait` returns true after a loss, and false after the timeout or a release."""
     client = face.connect()
     lease = client.lock("x", ttl=0.6).acquire()
     assert not lease.lost.wait(0)
@@ -207,7 +207,7 @@ def test_waiting_for_a_loss_ends_with_the_lease(face):
 
 @together
 def test_a_lost_lease_is_never_acquired_again_by_itself(face):
-    """It stays lost, though the name is free and the client lives."""
+    """A lost lease stays lost, even if the name is free and the client is alive."""
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x", ttl=0.4).acquire()
     other.break_lease("x", "by hand")
@@ -221,7 +221,7 @@ def test_a_lost_lease_is_never_acquired_again_by_itself(face):
 @pytest.mark.acceptance("G-1", "A0-8")
 @pytest.mark.parametrize("ending", ["expired", "broken"])
 def test_the_release_of_a_lost_lease_never_touches_the_successor(face, ending):
-    """The late release of a dead lease changes nothing."""
+    """The late release of a lost lease changes nothing."""
     holder, other = face.connect(), face.connect()
     wire = face.wire(holder)
     wire.fail(Renew)
@@ -243,12 +243,12 @@ def test_the_release_of_a_lost_lease_never_touches_the_successor(face, ending):
     heir.release()
 
 
-def test_a_holder_past_its_deadline_frees_what_may_still_stand(face):
-    """Trust ends before the lease does; whoever leaves in between lets the next one in without waiting."""
+def test_a_holder_past_its_deadline_releases_a_lease_that_may_still_stand(face):
+    """Trust ends before the lease does; a holder that leaves in between lets the next one in at once."""
     holder, other = face.connect(), face.connect()
     face.wire(holder).fail(Renew)
     lease = holder.lock("x", ttl=10).acquire()
-    lease.deadline_ns = 0  # as if it had been frozen until just now
+    lease.deadline_ns = 0  # as if the process had been frozen until now
 
     with pytest.raises(LeaseLost):
         lease.release()
@@ -258,8 +258,8 @@ def test_a_holder_past_its_deadline_frees_what_may_still_stand(face):
 
 
 @together
-def test_a_renewal_that_meets_a_release_tells_no_loss(face):
-    """The keeper asks while the holder gives back: the answer "not yours" is true and no loss."""
+def test_a_renewal_that_crosses_a_release_reports_no_loss(face):
+    """A renewal and a release cross: the answer "not yours" is right and no loss."""
     events, calls = [], []
     client = face.connect(observer=events.append)
     there, go = face.wire(client).hold(Renew)
@@ -274,12 +274,12 @@ def test_a_renewal_that_meets_a_release_tells_no_loss(face):
     assert calls == []
 
 
-def test_a_lease_that_the_engine_lost_is_told_though_its_acquire_was_sent_twice(face):
-    """Only a *release* that was sent twice may find its own work done; an acquire that was, proves nothing."""
+def test_a_lease_that_the_engine_lost_is_reported_after_a_resent_acquire(face):
+    """Only a resent *release* may find its own work done; a resent acquire proves nothing."""
     client, peer = face.connect(), face.peer()
     face.wire(client).lose_reply(Acquire, times=1)
     lease = client.lock("x", ttl=30).acquire()
-    peer.say(Release("x", lease.token))  # as an engine does that was restored from yesterday
+    peer.say(Release("x", lease.token))  # as if the engine was restored from a backup
     peer.say(Acquire("x", "somebody", "", 30_000, wait=False))
     peer.say(Release("x", "somebody"))
 

@@ -1,4 +1,4 @@
-"""Everything that matters can be watched; when the engine cannot be used, exclusion fails closed."""
+"""The observer gets every event that matters; without a usable engine, exclusion fails closed."""
 
 import logging
 import subprocess
@@ -13,7 +13,7 @@ from holdfast.observer import KINDS
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together, until_waiters
 
-SECRET = "hunter2-and-nobody-else"
+SECRET = "hunter2-and-no-other"
 
 
 def kinds(events, name="x"):
@@ -21,8 +21,8 @@ def kinds(events, name="x"):
 
 
 @together
-def test_the_life_of_a_lease_is_told_in_order(face):
-    """Granted, renewed, released: with the name, the fence and how long it took."""
+def test_the_events_of_a_lease_come_in_order(face):
+    """The events are granted, renewed, released, with the name, the fence and the seconds."""
     events = []
     client = face.connect(observer=events.append)
     with client.lock("x", ttl=0.6) as lease:
@@ -37,8 +37,8 @@ def test_the_life_of_a_lease_is_told_in_order(face):
     assert all(0 < event.seconds < 0.6 for event in renewed)
 
 
-def test_waiting_and_being_refused_are_told(face):
-    """Whoever looks at the events knows who waited for whom, and for how long."""
+def test_a_wait_and_a_refusal_are_events(face):
+    """The events show which client waited for which holder, and for how long."""
     events = []
     holder, other = face.connect(label="holder"), face.connect(observer=events.append)
     with holder.lock("x") as lease:
@@ -57,7 +57,7 @@ def test_waiting_and_being_refused_are_told(face):
     assert kinds(events)[2:] == ["waiting", "granted", "released"]
 
 
-def test_a_loss_is_told_with_its_reason(face):
+def test_a_loss_event_has_its_reason(face):
     """`lost` once, and never `released` after it."""
     events = []
     holder, other = face.connect(observer=events.append), face.connect()
@@ -69,8 +69,8 @@ def test_a_loss_is_told_with_its_reason(face):
     assert events[1].detail == "broken by hand"
 
 
-def test_an_interrupted_wait_is_told_as_undone(face):
-    """What no caller owned was given back, and somebody can see it."""
+def test_an_interrupted_wait_is_an_undone_event(face):
+    """The undo of an acquire without a caller is visible."""
     events = []
     holder, other = face.connect(), face.connect(observer=events.append)
     wire = face.wire(other)
@@ -83,7 +83,7 @@ def test_an_interrupted_wait_is_told_as_undone(face):
 
 
 def test_events_carry_no_payload(face):
-    """Names and figures only: what a process says of itself, what work returns or raises, stays where it is."""
+    """Events contain names and numbers only, never a holder's info, a result or an error of the work."""
     events = []
     client = face.connect(observer=events.append, info={"password": SECRET})
     other = face.connect(observer=events.append, info={"password": SECRET})
@@ -102,7 +102,7 @@ def test_events_carry_no_payload(face):
 
 
 def test_an_observer_that_raises_harms_nothing(face, caplog):
-    """Its troubles are its own: the lease is granted, renewed and released as if nobody watched."""
+    """An error of the observer changes nothing about the lease."""
 
     def observer(event):
         raise ZeroDivisionError(event.kind)
@@ -117,8 +117,8 @@ def test_an_observer_that_raises_harms_nothing(face, caplog):
     assert "the observer failed on granted" in caplog.text
 
 
-def test_what_needs_attention_is_logged_as_a_warning(face, caplog):
-    """Without an observer a loss is still seen by whoever reads the log; the rest is silent by default."""
+def test_events_that_need_attention_are_warnings(face, caplog):
+    """Without an observer the log still shows a loss; other events are silent by default."""
     caplog.set_level(logging.INFO, logger="holdfast")
     client, other = face.connect(), face.connect()
     with pytest.raises(LeaseLost), client.lock("x"):
@@ -133,8 +133,8 @@ def test_what_needs_attention_is_logged_as_a_warning(face, caplog):
 
 
 @pytest.mark.acceptance("C-1", "G-3", "A0-5")
-def test_an_engine_that_cannot_be_used_lets_nobody_in(face):
-    """Exclusion fails closed: `Unavailable`, told each time; the work never ran and nothing else was locked."""
+def test_an_unusable_engine_lets_no_client_in(face):
+    """Exclusion fails closed: each call raises `Unavailable`, the work never ran, and no other lock was taken."""
     events, ran = [], []
     client = face.connect(observer=events.append)
     wire = face.wire(client)
@@ -167,8 +167,8 @@ def test_an_engine_that_cannot_be_used_lets_nobody_in(face):
 
 
 @pytest.mark.acceptance("C-1", "G-3")
-def test_a_place_that_cannot_be_used_lets_nobody_in(placed):
-    """The same for real: something is in the way of the engine, and no other place is taken instead."""
+def test_an_unusable_location_lets_no_client_in(placed):
+    """The same with a real obstacle: the client does not fall back to another location."""
     (placed.folder / "taken").mkdir()
     (placed.folder / "file").write_text("not a folder")
     ran = []
@@ -184,8 +184,8 @@ def test_a_place_that_cannot_be_used_lets_nobody_in(placed):
 
 
 @pytest.mark.parametrize("wanted", [False, True], ids=["without logging", "with logging"])
-def test_a_program_that_set_up_no_logging_finds_nothing_of_ours_on_its_stderr(wanted):
-    """Where warnings go is for the program to say, as with every library."""
+def test_a_program_without_logging_gets_nothing_on_its_stderr(wanted):
+    """The program decides where warnings go, as with every library."""
     program = f"""
 import logging, holdfast
 if {wanted}:
@@ -196,10 +196,10 @@ with holdfast.connect("memory://") as hf:
     try:
         lease.release()
     except holdfast.LeaseLost:
-        print("told")
+        print("logged")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
-    assert done.stdout == "told\n"
+    assert done.stdout == "logged\n"
     assert ("holdfast: lost 'x'" in done.stderr) is wanted
     assert wanted or not done.stderr

@@ -464,10 +464,10 @@ def test_a_refusal_is_a_sentence_about_many_rights(face):
     pool = client.pool("pool", ttl=20)
     pool.set_items(["only"])
     said = r"lease '\w+' was not acquired \({}\) after 0\.\d+ s; {} for another \d+\.\d+ s unless renewed"
-    with pool.borrow(), pytest.raises(NotAcquired, match=said.format("all busy", "the first of them is busy")):
+    with pool.borrow(), pytest.raises(NotAcquired, match=said.format("all busy", "the first item stays lent")):
         pool.borrow(timeout=0)
     other = face.connect()
-    with client.rwlock("rw").read(), pytest.raises(NotAcquired, match=said.format("busy", "those inside have it")):
+    with client.rwlock("rw").read(), pytest.raises(NotAcquired, match=said.format("busy", "others hold it")):
         other.rwlock("rw").write().acquire(timeout=0)
 
 

@@ -1,4 +1,4 @@
-"""What an engine promises is a value, and what it cannot promise is shown by a test."""
+"""The promise of an engine is a value, and a test shows each of its limits."""
 
 import json
 import pickle
@@ -11,8 +11,8 @@ from holdfast.engines import Capability
 
 
 @pytest.mark.large
-def test_an_engine_says_what_may_be_relied_on(face):
-    """Printed for people, compared by programs, the same through both faces.
+def test_an_engine_returns_its_promise(face):
+    """People print it, programs compare it, and both faces return the same.
 
     Fences grow where one clock makes them; another server that takes a place brings another.
     """
@@ -34,18 +34,18 @@ def test_an_engine_says_what_may_be_relied_on(face):
         assert limit.sentence in str(promise)
 
 
-def test_a_promise_can_be_read_by_programs(face):
-    """`as_dict` is JSON as it stands, and says all that is printed."""
+def test_a_promise_is_readable_for_programs(face):
+    """`as_dict` is valid JSON and contains everything that is printed."""
     promise = face.connect().promise()
-    told = json.loads(json.dumps(promise.as_dict()))
+    data = json.loads(json.dumps(promise.as_dict()))
 
-    assert told["level"] == promise.level
-    assert told["caveats"] == [limit._asdict() for limit in promise.caveats]
-    assert told.keys() == {*promise._fields}
+    assert data["level"] == promise.level
+    assert data["caveats"] == [limit._asdict() for limit in promise.caveats]
+    assert data.keys() == {*promise._fields}
 
 
-def test_a_client_can_require_what_the_engine_promises(face):
-    """Whoever requires no more than there is gets a client; the words may stand alone or together."""
+def test_a_client_can_require_a_kept_promise(face):
+    """A client opens if the engine meets the requirement, given as one word or several."""
     promise = face.connect().promise()
 
     several = [promise.level, promise.scope, "fifo", *(["fences grow"] if promise.fences_grow else [])]
@@ -54,8 +54,8 @@ def test_a_client_can_require_what_the_engine_promises(face):
             pass
 
 
-def test_an_engine_that_cannot_carry_a_requirement_is_refused(face):
-    """Before any lease is given out, with what is missing; nothing stays open, and the error can be passed on."""
+def test_an_engine_below_the_requirement_is_refused(face):
+    """The refusal comes before any grant and names the gap; nothing stays open, and the error can be pickled."""
     with pytest.raises(PromiseNotKept) as refusal:
         face.connect(require=("process", "survives failover"))
 
@@ -66,15 +66,15 @@ def test_an_engine_that_cannot_carry_a_requirement_is_refused(face):
     assert error.promise.level in str(error)
 
 
-def test_a_refusal_sends_nobody_in_a_circle(face):
-    """What no engine has is said to be so, with what there is instead; else an engine that has it is named."""
+def test_a_refusal_gives_advice_that_helps(face):
+    """If no engine meets the requirement, the error says so and names the alternative; otherwise it names an engine."""
     with pytest.raises(PromiseNotKept) as failover:
         face.connect(require="survives failover")
-    told = str(failover.value).partition("To change: ")[2]
+    advice = str(failover.value).partition("To change: ")[2]
 
-    assert told.startswith("no engine promises this")
-    assert 'confirm="replicas"' in told
-    assert "append" not in told
+    assert advice.startswith("no engine promises this")
+    assert 'confirm="replicas"' in advice
+    assert "append" not in advice
     for word in ("host", "hosts", "survives client faults", "survives restart", "fences grow", "fifo"):
         try:
             face.connect(require=word)
@@ -84,14 +84,14 @@ def test_a_refusal_sends_nobody_in_a_circle(face):
 
 
 @pytest.mark.parametrize("wrong", ["anything", "", ("hosts", "always"), 7])
-def test_a_requirement_that_nobody_knows_is_refused(engine, wrong):
-    """It would be one that always holds."""
+def test_an_unknown_requirement_is_refused(engine, wrong):
+    """An unknown word would always hold."""
     with pytest.raises(InvalidConfig):
         engine.connect(require=wrong)
 
 
 def test_a_closed_client_promises_nothing(face):
-    """There is nothing to look at any more."""
+    """A closed client has no engine to inspect."""
     client = face.connect()
     client.close()
 
@@ -99,8 +99,8 @@ def test_a_closed_client_promises_nothing(face):
         client.promise()
 
 
-def test_only_an_engine_with_replicas_takes_a_confirmation(face):
-    """On the others it is refused when the lock is made; so is a word that nobody knows, on all of them."""
+def test_only_an_engine_with_replicas_accepts_confirm(face):
+    """Other engines refuse `confirm` when the lock is made; all engines refuse an unknown value."""
     client = face.connect()
 
     if Capability.REPLICAS in client._client.engine.capabilities:
@@ -116,8 +116,8 @@ def test_only_an_engine_with_replicas_takes_a_confirmation(face):
 
 
 @pytest.mark.large
-def test_where_the_servers_are_may_be_learned_anew_at_any_time(face):
-    """An engine of one place has nothing to learn and says so by doing nothing; a closed client learns no more."""
+def test_the_topology_can_be_refreshed_at_any_time(face):
+    """An engine with one location does nothing; a closed client raises `Closed`."""
     client = face.connect()
     client.refresh_topology()
     with client.lock("x", ttl=5) as lease:

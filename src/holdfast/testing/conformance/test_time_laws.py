@@ -1,4 +1,4 @@
-"""How long a lease lasts: as long as it is renewed, never longer than its holder may believe."""
+"""The lifetime of a lease: it lasts while it is renewed, and the holder's trust always ends first."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from holdfast.testing.conformance.faces import together, until_waiters
 @pytest.mark.acceptance("A0-7", "G-4")
 @together
 def test_work_of_three_ttls_stays_ours(face):
-    """A holder that lives is not replaced, however slow it is."""
+    """The engine never replaces a live holder, however slow it is."""
     holder, other = face.connect(), face.connect()
     with holder.lock("x", ttl=0.4) as lease:
         end = time.monotonic() + 1.3
@@ -37,7 +37,7 @@ def test_work_of_three_ttls_stays_ours(face):
 @pytest.mark.acceptance("G-4", "C-14")
 @together
 def test_a_silent_holder_knows_of_its_loss_before_its_successor_enters(face):
-    """The holder's trust ends earlier than the lease, so that two never believe at the same time."""
+    """The holder's trust ends before the lease, so that two holders never trust it at once."""
     events = []
     holder, other = face.connect(observer=events.append), face.connect()
     asked = time.monotonic()
@@ -51,9 +51,9 @@ def test_a_silent_holder_knows_of_its_loss_before_its_successor_enters(face):
     assert remaining == 0
     assert time.monotonic() - asked > 0.999
     assert successor.fence > lease.fence
-    told = eventually(lambda: [event.detail for event in events if event.kind == "lost"])
-    assert [detail.split()[0] for detail in told] == ["expired"]
-    assert "as the law demands" in told[0], "why it was not renewed is part of the loss"
+    details = eventually(lambda: [event.detail for event in events if event.kind == "lost"])
+    assert [detail.split()[0] for detail in details] == ["expired"]
+    assert "as the law demands" in details[0], "the loss contains the reason of the failed renewal"
     with pytest.raises(LeaseLost):
         lease.check()
     successor.check()
@@ -62,8 +62,8 @@ def test_a_silent_holder_knows_of_its_loss_before_its_successor_enters(face):
 
 @pytest.mark.acceptance("A0-11")
 @together
-def test_one_failed_renewal_is_borne(face):
-    """Two renewals may fail before the lease does: one is warned about, and nothing else happens."""
+def test_one_failed_renewal_loses_nothing(face):
+    """One failed renewal causes a warning and nothing else."""
     events = []
     holder = face.connect(observer=events.append)
     wire = face.wire(holder)
@@ -82,11 +82,11 @@ def test_one_failed_renewal_is_borne(face):
 @pytest.mark.acceptance("A0-12")
 @together
 def test_renewals_that_fail_past_the_deadline_lose_the_lease_once(face):
-    """A loss is told once: to the observer, to the callback, at the end of the block."""
+    """The observer, the callback and the end of the block each report the loss once."""
     events, calls = [], []
     holder = face.connect(observer=events.append)
     face.wire(holder).fail(Renew)
-    # Long enough for several of them, also where a thread has to wait for its turn on a busy machine.
+    # Long enough for several renewals, also on a busy machine.
     with pytest.raises(LeaseLost) as loss, holder.lock("x", ttl=3, on_loss=calls.append) as lease:
         assert lease.lost.wait(20)
         time.sleep(0.2)
@@ -102,7 +102,7 @@ def test_renewals_that_fail_past_the_deadline_lose_the_lease_once(face):
 @pytest.mark.acceptance("A0-12")
 @together
 def test_a_renewal_that_hangs_does_not_hide_the_loss(face):
-    """The keeper never waits for an answer beyond the moment at which it has to tell."""
+    """The keeper never waits for an answer beyond the moment at which it must report the loss."""
     holder = face.connect()
     face.wire(holder).fail(Renew, hangs=True)
     sent = time.monotonic()
@@ -116,7 +116,7 @@ def test_a_renewal_that_hangs_does_not_hide_the_loss(face):
 
 @pytest.mark.acceptance("A0-13")
 def test_short_work_under_a_long_ttl_sends_no_renewal(face):
-    """What ends before a renewal is due costs one acquire and one release."""
+    """Work that ends before a renewal is due costs one acquire and one release."""
     client = face.connect()
     wire = face.wire(client)
     for _ in range(2):
@@ -129,7 +129,7 @@ def test_short_work_under_a_long_ttl_sends_no_renewal(face):
 @pytest.mark.acceptance("A0-13")
 @together
 def test_renewals_are_at_least_a_tenth_of_a_second_apart(face):
-    """However short the ttl, the engine is not to be hammered; and yet the lease stands.
+    """A short ttl must not overload the engine, and the lease still stands.
 
     A busy machine may be too slow for such a lease; then it is tried again, and not hammered either.
     """
@@ -150,8 +150,8 @@ def test_renewals_are_at_least_a_tenth_of_a_second_apart(face):
     assert wire.commands(Renew)
 
 
-def test_a_holder_that_asks_again_has_its_ttl_restarted(engine):
-    """The holder counts its trust from the re-send, so the engine must count from there too."""
+def test_a_resent_acquire_of_the_holder_restarts_the_ttl(engine):
+    """The holder counts its trust from the resend, so the engine must count from there too."""
     peer, other = engine.peer(), engine.peer()
     ask = Acquire("x", "token", "", 600, wait=False)
     first = peer.say(ask)
@@ -165,8 +165,8 @@ def test_a_holder_that_asks_again_has_its_ttl_restarted(engine):
 
 
 @pytest.mark.acceptance("C-7")
-def test_a_lapsed_lease_is_never_brought_back_by_a_renewal(engine):
-    """It may have been somebody else's meanwhile; it is acquired again, under a new fence."""
+def test_a_renewal_never_revives_an_expired_lease(engine):
+    """Another holder may have had the lease meanwhile; it must be acquired again, under a new fence."""
     peer = engine.peer()
     granted = peer.say(Acquire("x", "token", "", 200, wait=False))
     assert peer.say(Renew("x", "token", 200)) == Renewed()
@@ -183,7 +183,7 @@ def test_a_lapsed_lease_is_never_brought_back_by_a_renewal(engine):
 @pytest.mark.acceptance("C-7")
 @together
 def test_a_lost_lease_stays_lost_when_the_engine_is_back(face):
-    """Nobody took it, and yet it is not ours: in between it could have been anybody's."""
+    """Even if no other client took the lease, it could have: it stays lost."""
     holder = face.connect()
     wire = face.wire(holder)
     wire.fail(Renew)
@@ -202,7 +202,7 @@ def test_a_lost_lease_stays_lost_when_the_engine_is_back(face):
 
 @together
 def test_the_ttl_of_a_dead_holder_is_the_bound_for_its_successor(face):
-    """A holder that never speaks again is replaced when its ttl ends: not before, and not long after."""
+    """The engine replaces a silent holder when its ttl ends: not before, and not long after."""
     client, peer = face.connect(), face.peer()
     sent = time.monotonic()
     peer.say(Acquire("x", "dead", "", 500, wait=False))
@@ -215,12 +215,12 @@ def test_the_ttl_of_a_dead_holder_is_the_bound_for_its_successor(face):
     assert entered - answered < 0.5 + 0.5
 
 
-# The same with a clock that is moved by hand: exact, and at once.
+# The same with a clock that the test moves: exact and fast.
 
 
 @pytest.mark.acceptance("C-14")
 def test_trust_ends_by_the_margin_before_the_lease_does(timed):
-    """At the trusted deadline the holder is told; only after the margin does the engine give the lease away."""
+    """The holder learns of the loss at the trusted deadline; the engine grants again only after the margin."""
     events = []
     holder, other = timed.connect(observer=events.append), timed.connect()
     wire = timed.wire(holder)
@@ -247,7 +247,7 @@ def test_trust_ends_by_the_margin_before_the_lease_does(timed):
 
 @pytest.mark.acceptance("C-14")
 def test_trust_is_counted_from_before_the_command_was_sent(timed):
-    """Nobody knows when the engine granted, only that it was not before it was asked: a slow answer is paid for."""
+    """The engine granted after the command was sent, so a slow answer shortens the trust."""
     client = timed.connect()
     transport, keeper_transport = client._client.transport, client._client.keeper._transport
     apply, apply_all = transport.apply, keeper_transport.apply_all
@@ -276,7 +276,7 @@ def test_trust_is_counted_from_before_the_command_was_sent(timed):
 
 @pytest.mark.acceptance("A0-13")
 def test_the_shortest_ttl_is_renewed_ten_times_a_second_at_most(timed):
-    """A third of 0.2 s would be more often; the floor holds, and the lease stands."""
+    """A third of 0.2 s would be more often; the minimum interval holds, and the lease stands."""
     client = timed.connect()
     wire, keeper = timed.wire(client), client._client.keeper
     with client.lock("x", ttl=0.2) as lease:
@@ -292,7 +292,7 @@ def test_the_shortest_ttl_is_renewed_ten_times_a_second_at_most(timed):
 
 @pytest.mark.acceptance("A0-7")
 def test_a_lease_is_kept_for_days(timed):
-    """Renewal after renewal, under the same fence."""
+    """Renewals continue under the same fence."""
     events = []
     client = timed.connect(observer=events.append)
     with client.lock("x", ttl=3600) as lease:
@@ -308,7 +308,7 @@ def test_a_lease_is_kept_for_days(timed):
 
 @pytest.mark.acceptance("A0-12")
 def test_a_process_that_slept_through_its_ttl_has_lost_its_lease(timed):
-    """A machine that was suspended finds out at once, not after its next renewal."""
+    """A process on a suspended machine notices the loss at once, not at its next renewal."""
     client = timed.connect()
     lease = client.lock("x", ttl=30).acquire()
 
@@ -323,7 +323,7 @@ def test_a_process_that_slept_through_its_ttl_has_lost_its_lease(timed):
 @pytest.mark.acceptance("C-14")
 @pytest.mark.parametrize("set_by_s", [-30, -86_400, 86_400])
 def test_neither_fence_nor_expiry_depends_on_the_calendar(timed, set_by_s):
-    """People and time servers set the calendar: fences still grow, leases neither end nor last longer."""
+    """A step of the calendar clock neither stops fences from growing nor changes the end of a lease."""
     client, peer = timed.connect(), timed.peer()
     fences = [peer.say(Acquire("x", "first", "", 10_000, wait=False)).fence]
 
@@ -340,7 +340,7 @@ def test_neither_fence_nor_expiry_depends_on_the_calendar(timed, set_by_s):
 
 
 def test_a_name_is_forgotten_after_its_memory_and_its_fences_still_grow(timed):
-    """Nothing stays for ever; the clock carries the fences on."""
+    """The engine forgets an unused name, and the clock keeps its fences growing."""
     client = timed.connect(fence_memory=5)
     with client.lock("x") as lease:
         first = lease.fence
@@ -354,8 +354,8 @@ def test_a_name_is_forgotten_after_its_memory_and_its_fences_still_grow(timed):
         assert lease.fence > first
 
 
-def test_a_keeper_about_to_end_takes_a_new_lease_on(timed):
-    """It ends when it has long had nothing to do; a lease that comes at that very moment is still renewed."""
+def test_a_keeper_about_to_end_accepts_a_new_lease(timed):
+    """The keeper ends after a time without work; a lease that comes at that moment is still renewed."""
     events = []
     client = timed.connect(observer=events.append)
     keeper = client._client.keeper
@@ -385,24 +385,24 @@ def test_a_keeper_about_to_end_takes_a_new_lease_on(timed):
 
 
 @together
-def test_leases_that_come_while_others_are_renewed_leave_the_keeper_alone(face):
-    """It will look again in time. Woken by each of thousands, it would go round and round while all wait for it."""
+def test_new_leases_do_not_wake_a_busy_keeper(face):
+    """The keeper wakes up in time by itself; a wake-up for each of thousands of leases would keep it busy."""
     client = face.connect()
-    keeper, wire, rung = client._client.keeper, face.wire(client), []
+    keeper, wire, woken = client._client.keeper, face.wire(client), []
     there, go = wire.hold(Renew)
     first = client.lock("first", ttl=3).acquire(timeout=5)
     assert there.wait(10)
-    keeper.stir = lambda: rung.append(True)
+    keeper.stir = lambda: woken.append(True)
 
     later = [client.lock(f"later/{number}", ttl=30).acquire(timeout=5) for number in range(20)]
-    assert rung == []
+    assert woken == []
     soon = client.lock("soon", ttl=3).acquire(timeout=5)
-    assert rung == [True]
+    assert woken == [True]
 
     del keeper.stir
     keeper.wake()
     go.set()
     for lease in (*later, soon):
         lease.release()
-    with suppress(LeaseLost):  # it was kept waiting
+    with suppress(LeaseLost):  # it had to wait
         first.release()

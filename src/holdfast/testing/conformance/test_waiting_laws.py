@@ -1,4 +1,4 @@
-"""Waiting: first in, first out, without polling, and without waiting for the dead.
+"""Waiting: first in, first out, without polling, and without delay by dead waiters.
 
 These laws bind engines that promise `fifo`.
 """
@@ -16,7 +16,7 @@ from holdfast.testing.conformance.faults import Interrupted
 pytestmark = pytest.mark.large
 
 LONG = 30_000
-# What a busy machine may add to a promised bound.
+# The delay that a busy machine may add to a promised bound.
 MARGIN_S = 1.5
 
 
@@ -25,7 +25,7 @@ def ask(token, *, wait=True, ttl_ms=LONG):
 
 
 def line_up(face, watcher, clients, order):
-    """Have waiters join the queue one after the other; each tells when it had its turn, and ends it."""
+    """Let waiters join the line one after the other; each records its turn and ends it."""
 
     def wait(client, label):
         with client.lock("x", ttl=10, timeout=20) as lease:
@@ -39,7 +39,7 @@ def line_up(face, watcher, clients, order):
 
 
 def test_waiters_are_served_in_the_order_in_which_they_came(face):
-    """First in, first out, over several clients; the fences tell the same order."""
+    """Several clients are served first in, first out, and the fences show the same order."""
     holder, *others = [face.connect() for _ in range(4)]
     lease = holder.lock("x").acquire()
     order = []
@@ -54,8 +54,8 @@ def test_waiters_are_served_in_the_order_in_which_they_came(face):
 
 
 @together
-def test_a_newcomer_never_overtakes_the_queue(face):
-    """Neither at a release nor at an expiry, not even for one moment: the right goes to the first waiter."""
+def test_a_newcomer_never_overtakes_the_waiting_line(face):
+    """The first waiter gets the lease, at a release and at an expiry."""
     client, peer = face.connect(), face.peer()
     peer.say(ask("dies", ttl_ms=250))
     assert isinstance(peer.say(ask("first")), Busy)
@@ -75,10 +75,10 @@ def test_a_newcomer_never_overtakes_the_queue(face):
 
 @together
 def test_a_waiter_that_gave_up_is_not_in_the_way(face):
-    """The one in the middle leaves in time; those behind it move up."""
+    """A waiter in the middle leaves, and those behind it move up."""
     holder, *others = [face.connect(label=label) for label in ("holder", "a", "b", "c")]
     lease = holder.lock("x").acquire()
-    patience = [20, 3, 20]  # in the middle: long enough for the next one to come, everywhere at once
+    patience = [20, 3, 20]  # in the middle: long enough for the next waiter to join
     running = []
     for number, (client, timeout) in enumerate(zip(others, patience, strict=True)):
         running.append(face.start(lambda client=client, timeout=timeout: client.lock("x").acquire(timeout=timeout)))
@@ -95,7 +95,7 @@ def test_a_waiter_that_gave_up_is_not_in_the_way(face):
 
 
 def test_a_waiter_that_is_interrupted_is_not_in_the_way(face):
-    """Cancelled, interrupted, whatever: its place goes with it, and those behind it move up."""
+    """A cancelled or interrupted waiter leaves the line, and those behind it move up."""
     holder, *others = [face.connect(label=label) for label in ("holder", "a", "b", "c")]
     lease = holder.lock("x").acquire()
     wire = face.wire(others[1])
@@ -114,8 +114,8 @@ def test_a_waiter_that_is_interrupted_is_not_in_the_way(face):
 
 
 @together
-def test_an_offer_that_nobody_confirms_passes_on(face):
-    """A waiter that cannot hear holds up the next one until its offer lapses and the next mark: under two seconds."""
+def test_an_unconfirmed_offer_passes_on(face):
+    """A waiter that misses its wake-up delays the next one until its offer expires: under two seconds."""
     holder, client, peer = face.connect(), face.connect(label="next"), face.peer()
     lease = holder.lock("x").acquire()
     peer.say(ask("silent"))
@@ -130,8 +130,8 @@ def test_an_offer_that_nobody_confirms_passes_on(face):
     assert time.monotonic() - released < 5 / 3 + MARGIN_S
 
 
-def test_an_offer_lasts_no_longer_than_the_ttl_that_was_asked_for(engine):
-    """Whoever asked for little is not waited for longer."""
+def test_an_offer_lasts_no_longer_than_the_ttl(engine):
+    """A short ttl also limits the offer."""
     peer = engine.peer()
     peer.say(ask("a"))
     peer.say(ask("b", ttl_ms=200))
@@ -143,14 +143,14 @@ def test_an_offer_lasts_no_longer_than_the_ttl_that_was_asked_for(engine):
     assert (offered.holder.token, offered.offered) == ("b", True)
     assert offered.holder.remaining_ms <= 200
     assert isinstance(peer.say(ask("c")), Granted)
-    # It may only not have heard: whoever lives keeps a place, the last one.
-    assert [seat.token for seat in peer.say(Show("x")).waiters] == ["b"]
+    # It may only have missed the wake-up: a live waiter goes to the end of the line.
+    assert [waiter.token for waiter in peer.say(Show("x")).waiters] == ["b"]
 
 
 @pytest.mark.acceptance("G-4", "G-5")
 @together
-def test_fifty_dead_waiters_cost_one_mark_and_two_seconds(face):
-    """The waiters of a dead client fall together; the live one behind them does not wait for each in turn."""
+def test_fifty_dead_waiters_cost_one_heartbeat_and_two_seconds(face):
+    """The waiters of a dead client leave together; the live one behind them does not wait for each in turn."""
     holder, live, dead = face.connect(), face.connect(), face.peer()
     lease = holder.lock("x").acquire()
     for number in range(50):
@@ -166,8 +166,8 @@ def test_fifty_dead_waiters_cost_one_mark_and_two_seconds(face):
 
 
 @pytest.mark.acceptance("G-4", "G-5")
-def test_fifty_dead_waiters_fall_together_when_their_mark_lapses(timed):
-    """The same in hand-moved time, through both faces: within five seconds and two looks."""
+def test_fifty_dead_waiters_leave_together_when_their_heartbeat_stops(timed):
+    """The same with a test clock, through both faces: within five seconds and two checks."""
     holder, live, dead = timed.connect(), timed.connect(), timed.peer()
     lease = holder.lock("x").acquire()
     for number in range(50):
@@ -185,8 +185,8 @@ def test_fifty_dead_waiters_fall_together_when_their_mark_lapses(timed):
     waiting.result().release()
 
 
-def test_waiters_of_a_live_client_do_not_fall(timed):
-    """All waiters of one client share one mark, which its keeper keeps for as long as they wait."""
+def test_waiters_of_a_live_client_stay_in_line(timed):
+    """All waiters of one client share one heartbeat, which its keeper sends while they wait."""
     holder, waiter, peer = timed.connect(), timed.connect(), timed.peer()
     lease = holder.lock("x", ttl=600).acquire()
     wire = timed.wire(waiter)
@@ -211,7 +211,7 @@ def test_waiters_of_a_live_client_do_not_fall(timed):
 @pytest.mark.acceptance("G-5")
 @together
 def test_waiting_is_not_polling(face):
-    """Who waits asks once (and once more as its ears open), says now and then that it lives, and is woken at once."""
+    """A waiter sends one acquire (one more when its listener starts) and heartbeats, and a wake-up ends its wait."""
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     wire = face.wire(other)
@@ -233,7 +233,7 @@ def test_waiting_is_not_polling(face):
 
 @together
 def test_a_release_wakes_one_waiter_only(face):
-    """The herd sleeps on: nobody asks but the one whose turn it is."""
+    """Only the waiter whose turn it is sends a command; the others sleep."""
     holder, *others = [face.connect() for _ in range(5)]
     lease = holder.lock("x").acquire()
     wires = [face.wire(client) for client in others]
@@ -251,7 +251,7 @@ def test_a_release_wakes_one_waiter_only(face):
 
     after = [len(wire.commands(Acquire)) for wire in wires]
     assert after[1:] == before[1:]
-    assert after[0] <= before[0] + 1  # none, where it had said before it slept that it takes what it is offered
+    assert after[0] <= before[0] + 1  # none, if the waiter queued its confirmation before it slept
     first.release()
     for each in running[1:]:
         each.result().release()
@@ -259,8 +259,8 @@ def test_a_release_wakes_one_waiter_only(face):
 
 @pytest.mark.acceptance("G-5")
 @together
-def test_recovery_needs_no_ring(face):
-    """A waiter that hears nothing still gets a dead holder's lease when its ttl ends."""
+def test_recovery_needs_no_wake_up(face):
+    """A waiter without wake-ups still gets a dead holder's lease when its ttl ends."""
     client, peer = face.connect(), face.peer()
     peer.say(ask("dead", ttl_ms=600))
     face.wire(client).wakeups_lost = True
@@ -274,8 +274,8 @@ def test_recovery_needs_no_ring(face):
 
 @pytest.mark.acceptance("G-5")
 @together
-def test_an_offer_that_was_not_heard_costs_time_and_nothing_else(face):
-    """The ring of a release is lost: the waiter asks by itself when the lease would have ended."""
+def test_a_missed_offer_costs_time_and_nothing_else(face):
+    """If the wake-up of a release is lost, the waiter tries again when the lease would have ended."""
     holder, client = face.connect(), face.connect()
     lease = holder.lock("x", ttl=2).acquire()
     face.wire(client).wakeups_lost = True

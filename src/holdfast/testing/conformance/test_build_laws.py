@@ -1,4 +1,4 @@
-"""Built once: by one, whole, in a directory that everybody shares."""
+"""`build_once`: one process builds, and publishes a complete result in a shared directory."""
 
 import os
 import shutil
@@ -14,19 +14,19 @@ from holdfast.testing.conformance.faces import on_loop, together
 
 @pytest.fixture
 def store(tmp_path):
-    """The directory in which things are built."""
+    """Return the build directory."""
     folder = tmp_path / "store"
     folder.mkdir()
     return folder
 
 
 def builder(face, build):
-    """A build function as the face wants it."""
+    """Return a build function for the face."""
     return build if face.kind == "blocking" else on_loop(build)
 
 
 def writing(runs, text="content"):
-    """Something to build: one file, and a note of each run."""
+    """A build that writes one file and records each run."""
 
     def build(staging):
         runs.append(str(staging))
@@ -42,8 +42,8 @@ def left_in(store):
 
 
 @pytest.mark.acceptance("A2-20")
-def test_what_is_built_is_published_whole_with_a_record_and_built_once(face, store):
-    """The second call finds it; nothing private is left; the record says what, when, by whom and under which fence."""
+def test_a_build_is_published_complete_with_a_record_and_runs_once(face, store):
+    """A second call finds the result, no staging is left, and the record has key, time, holder and fence."""
     client, other, runs = face.connect(label="ann"), face.connect(), []
     build = builder(face, writing(runs))
 
@@ -62,8 +62,8 @@ def test_what_is_built_is_published_whole_with_a_record_and_built_once(face, sto
 
 
 @pytest.mark.acceptance("A2-3", "A2-6")
-def test_a_hit_asks_nobody(face, store):
-    """Whatever is there and complete is found without a lease, and even where nothing may be written."""
+def test_a_hit_sends_no_command(face, store):
+    """A complete result is found without a lease, even in a read-only directory."""
     client, runs = face.connect(), []
     built = client.build_once(store, "tool_1", builder(face, writing(runs)))
     wire = face.wire(client)
@@ -77,8 +77,8 @@ def test_a_hit_asks_nobody(face, store):
 
 
 @together
-def test_of_many_who_want_it_one_builds_and_all_have_it(face):
-    """The others wait, look again under the lease, and skip."""
+def test_one_of_many_callers_builds_and_all_get_the_result(face):
+    """The others wait, check again under the lease, and skip the build."""
     store, runs = face.folder / "store", []
     store.mkdir()
     clients = [face.connect() for _ in range(3)]
@@ -100,7 +100,7 @@ def test_of_many_who_want_it_one_builds_and_all_have_it(face):
 
 @pytest.mark.acceptance("A2-4")
 def test_a_build_that_fails_leaves_nothing_and_the_next_one_builds(face, store):
-    """Its own error passes unchanged; the lease is free; nothing is to be seen."""
+    """The error of the build passes unchanged, the lease is free, and nothing is published."""
     client, runs = face.connect(), []
 
     def fail(staging):
@@ -117,7 +117,7 @@ def test_a_build_that_fails_leaves_nothing_and_the_next_one_builds(face, store):
 
 
 def test_a_builder_that_lost_its_lease_does_not_publish(face, store):
-    """It may be paused for longer than its ttl: its late publication would come after its successor's."""
+    """A builder may be paused for longer than its ttl; its late result must not replace its successor's."""
     client, other, runs = face.connect(), face.connect(), []
 
     def slow(staging):
@@ -145,8 +145,8 @@ def _is_lost(staging):
 
 @pytest.mark.acceptance("A2-19")
 @pytest.mark.parametrize("damage", ["removed", "record removed", "record torn", "check says no"])
-def test_what_is_damaged_is_built_again(face, store, damage):
-    """What is not proven to be whole does not count, and makes room for what is."""
+def test_a_damaged_result_is_built_again(face, store, damage):
+    """A result without proof of completion does not count, and a new build replaces it."""
     client, runs = face.connect(), []
     build = builder(face, writing(runs))
     client.build_once(store, "a/k", build)
@@ -174,8 +174,8 @@ def _has_file(path):
     return (path / "file").exists()
 
 
-def test_trees_that_may_not_move_are_published_by_a_numbered_pointer(face, store):
-    """They stay where they were built; the highest number is read, and an older builder's is not."""
+def test_trees_that_must_not_move_are_published_by_a_numbered_pointer(face, store):
+    """Such trees stay where they were built; readers use the highest number, not that of an older builder."""
     client, other, runs = face.connect(), face.connect(), []
     build = builder(face, writing(runs))
     first = client.build_once(store, "venv", build, relocatable=False)
@@ -195,7 +195,7 @@ def test_trees_that_may_not_move_are_published_by_a_numbered_pointer(face, store
     "key", ["../x", "a/../../b", "/etc/x", "", ".", "a//b", "a/.", "nul\0", "x" * 300, ".holdfast-staging", 7]
 )
 def test_a_key_that_leads_out_of_the_directory_is_refused(engine, store, key):
-    """Before anything is written, whatever it is."""
+    """The refusal comes before any write."""
     client = engine.connect()
 
     with pytest.raises(InvalidName):
@@ -206,15 +206,15 @@ def test_a_key_that_leads_out_of_the_directory_is_refused(engine, store, key):
 
 @pytest.mark.acceptance("A2-13")
 @pytest.mark.parametrize("key", ["foo..bar", "@scope/name_1.0.0", "a b", "Ä"])
-def test_a_key_that_stays_inside_is_taken(engine, store, key):
-    """A scope is a folder."""
+def test_a_key_inside_the_directory_is_accepted(engine, store, key):
+    """A scope is a subdirectory."""
     built = engine.connect().build_once(store, key, writing([]))
 
     assert built.path == store / key
 
 
 def test_a_folder_that_is_a_link_is_not_followed(engine, store, tmp_path):
-    """Whoever planted it would have us write where it points."""
+    """An attacker could plant the link and choose the place of our writes."""
     (tmp_path / "elsewhere").mkdir()
     (store / "@scope").symlink_to(tmp_path / "elsewhere")
 
@@ -226,7 +226,7 @@ def test_a_folder_that_is_a_link_is_not_followed(engine, store, tmp_path):
 
 @pytest.mark.acceptance("C-2", "A0-29")
 def test_a_directory_that_another_engine_guards_is_refused_before_any_write(face, store, tmp_path):
-    """Two locks on one thing would be none: who is configured otherwise is told so."""
+    """Two engines would not exclude each other, so a client of another engine gets an error."""
     client, runs = face.connect(), []
     client.build_once(store, "k", builder(face, writing(runs)))
     before = sorted(store.rglob("*"))
@@ -246,7 +246,7 @@ def test_a_directory_that_another_engine_guards_is_refused_before_any_write(face
 
 @pytest.mark.acceptance("C-2", "A0-30")
 def test_a_directory_has_one_identity_through_every_path(face, store, tmp_path):
-    """The id lies in the directory; so a link or a second mount leads to the same leases."""
+    """The directory contains its id, so a link or a second mount leads to the same leases."""
     (tmp_path / "link").symlink_to(store)
     client, other = face.connect(), face.connect()
 
@@ -256,8 +256,8 @@ def test_a_directory_has_one_identity_through_every_path(face, store, tmp_path):
     assert marked.engine == face.place.engine
 
 
-def test_a_marker_that_cannot_be_read_stops_everybody(engine, store):
-    """Nothing may be assumed of who guards it."""
+def test_an_unreadable_marker_stops_every_client(engine, store):
+    """Without a readable marker the guarding engine is unknown."""
     (store / ".holdfast-domain").write_text("{")
     client = engine.connect()
 
@@ -267,18 +267,18 @@ def test_a_marker_that_cannot_be_read_stops_everybody(engine, store):
     assert (store / ".holdfast-domain").read_text() == "{"
 
 
-def test_a_directory_that_is_not_there_is_named(engine, store):
-    """What is missing is the directory, not the marker in it."""
+def test_the_error_names_a_missing_directory(engine, store):
+    """The error names the missing directory, not the marker in it."""
     client = engine.connect()
 
-    with pytest.raises(Unavailable, match=f"the directory {store}/slip is not there"):
+    with pytest.raises(Unavailable, match=f"the directory {store}/slip does not exist"):
         client.build_once(store / "slip", "k", writing([]))
 
     assert not (store / "slip").exists()
 
 
-def test_patience_for_a_build_ends_as_for_a_lock(face, store):
-    """Somebody builds; who does not want to wait is told who it is."""
+def test_the_timeout_of_a_build_works_like_that_of_a_lock(face, store):
+    """A caller whose timeout ends while another process builds gets the name of the builder."""
     client, other, runs = face.connect(label="slow"), face.connect(), []
     inside, go = [], []
 
@@ -299,7 +299,7 @@ def test_patience_for_a_build_ends_as_for_a_lock(face, store):
 
 
 def test_a_build_of_the_other_face_is_refused(face, store):
-    """A coroutine that nobody awaits would build nothing."""
+    """A coroutine that is never awaited would build nothing."""
     client = face.connect()
 
     async def awaited(staging):

@@ -1,4 +1,4 @@
-"""What there is to see from Python, as people see it on the command line."""
+"""Inspection of leases from Python, as on the command line."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from holdfast import Closed, InvalidConfig, InvalidName
 from holdfast.testing.conformance.faces import until_waiters
 
 
-def test_every_name_that_is_held_is_listed_with_its_holder(face):
-    """As `holdfast ls` shows it: by prefix, bounded, and without names that are only remembered."""
+def test_every_held_name_is_listed_with_its_holder(face):
+    """`held` works like `holdfast ls`: by prefix, with a limit, and without names that are only remembered."""
     client, other = face.connect(label="worker 7"), face.connect()
     client.lock("orders/0").acquire().release()
     leases = [client.lock(name).acquire() for name in ("orders/1", "orders/2", "reports")]
@@ -29,8 +29,8 @@ def test_every_name_that_is_held_is_listed_with_its_holder(face):
     assert client.held() == []
 
 
-def test_looking_for_what_cannot_be_is_refused(face):
-    """Before anything is asked; and a closed client says that it is closed."""
+def test_an_invalid_prefix_or_limit_is_refused(face):
+    """The refusal comes before any command; a closed client raises `Closed`."""
     client = face.connect()
     for limit in (0, -1, 100_001, True, 1.5, "many"):
         with pytest.raises(InvalidConfig):

@@ -1,4 +1,4 @@
-"""A lost answer never makes us lie: every command may be sent twice, and what nobody owns is taken back."""
+"""A lost reply never leads to a false answer: every command may be sent twice, and an unused grant is undone."""
 
 import time
 from functools import partial
@@ -35,18 +35,18 @@ def ask(token, *, wait=False, ttl_ms=LONG):
 
 
 def holder_of(peer):
-    """Who holds `x` by its token, and who waits."""
+    """Return the token of the holder of `x`, and the tokens of the waiters."""
     now = peer.say(Show("x"))
-    return (now.holder.token if now.holder else None), [seat.token for seat in now.waiters]
+    return (now.holder.token if now.holder else None), [waiter.token for waiter in now.waiters]
 
 
 def test_every_command_is_answered_the_same_when_sent_twice(engine):
-    """The second copy finds the first one's work done, and says so."""
+    """The second copy gets the answer of the first."""
     peer = engine.peer()
 
     def twice(command):
         first, second = peer.say(command), peer.say(command)
-        if isinstance(first, Busy):  # time has passed between them
+        if isinstance(first, Busy):  # the remaining time differs
             first = first._replace(remaining_ms=second.remaining_ms)
         assert first == second
         return second
@@ -65,7 +65,7 @@ def test_every_command_is_answered_the_same_when_sent_twice(engine):
 
 
 def test_a_second_break_does_not_hit_the_next_holder(engine):
-    """The fence is part of the command, so that a copy which comes late finds nothing."""
+    """The command contains the fence, so a late copy finds nothing."""
     peer = engine.peer()
     fence = peer.say(ask("a")).fence
     command = Break("x", fence, "by hand")
@@ -80,7 +80,7 @@ def test_a_second_break_does_not_hit_the_next_holder(engine):
 
 
 def test_a_second_release_does_not_hit_the_next_holder(engine):
-    """A release is compared by token; said again it is still true, and changes nothing."""
+    """The engine compares the token of a release; a second copy changes nothing."""
     peer = engine.peer()
     peer.say(ask("a"))
     assert peer.say(Release("x", "a")) == Released()
@@ -104,7 +104,7 @@ def test_an_acquire_that_its_undo_overtook_is_refused(engine):
 
 
 def test_a_token_that_was_released_is_refused(engine):
-    """A copy of the acquire that comes after the release must not lock the door from inside."""
+    """A copy of the acquire that arrives after the release must not take the lease again."""
     peer = engine.peer()
     peer.say(ask("a"))
     peer.say(Release("x", "a"))
@@ -119,8 +119,8 @@ def test_a_token_that_was_released_is_refused(engine):
     assert holder_of(peer) == (None, [])
 
 
-def test_the_undo_of_a_waiter_takes_it_out_of_the_queue(engine):
-    """Nobody must stand behind a place that nobody has."""
+def test_the_undo_of_a_waiter_removes_it_from_the_line(engine):
+    """No waiter may stand behind an empty place."""
     peer = engine.peer()
     peer.say(ask("a"))
     for token in "bcd":
@@ -132,7 +132,7 @@ def test_the_undo_of_a_waiter_takes_it_out_of_the_queue(engine):
 
 
 def test_the_undo_of_an_offer_passes_it_on(engine):
-    """The right was offered to a waiter that has just given up: the next one has it in the same step."""
+    """The waiter with the offer has given up: the next one gets the offer in the same step."""
     peer = engine.peer()
     peer.say(ask("a"))
     peer.say(ask("b", wait=True))
@@ -150,7 +150,7 @@ def test_the_undo_of_an_offer_passes_it_on(engine):
 
 
 def test_the_undo_of_a_lease_frees_it(engine):
-    """An acquire was granted and its caller never heard: it is given back, to the first who waits."""
+    """A grant never reached its caller, so the undo gives the lease to the first waiter."""
     peer = engine.peer()
     peer.say(ask("a"))
     peer.say(ask("b", wait=True))
@@ -164,8 +164,8 @@ def test_the_undo_of_a_lease_frees_it(engine):
 @pytest.mark.acceptance("A0-15")
 @pytest.mark.parametrize("timeout", [0, 5, None])
 @pytest.mark.parametrize("reached", [True, False])
-def test_an_acquire_whose_answer_was_lost_knows_its_own_token(face, timeout, reached):
-    """Whether the first copy was applied or not: one grant, and nobody waits for themselves."""
+def test_an_acquire_whose_reply_was_lost_recognises_its_token(face, timeout, reached):
+    """Whether the first copy was applied or not, there is one grant, and no client waits for itself."""
     client, other = face.connect(), face.connect()
     wire = face.wire(client)
     wire.lose_reply(Acquire, times=1, reached=reached)
@@ -184,7 +184,7 @@ def test_an_acquire_whose_answer_was_lost_knows_its_own_token(face, timeout, rea
 @pytest.mark.acceptance("A0-15")
 @together
 def test_a_waiter_whose_answer_was_lost_keeps_its_place(face):
-    """It stands in the queue once, and gets its turn."""
+    """The waiter stands in the line once, and gets its turn."""
     holder, other = face.connect(), face.connect(label="waits")
     lease = holder.lock("x").acquire()
     face.wire(other).lose_reply(Acquire, times=1)
@@ -200,7 +200,7 @@ def test_a_waiter_whose_answer_was_lost_keeps_its_place(face):
 
 @together
 def test_answers_that_never_come_end_in_unavailable_and_leave_nothing(face):
-    """Patience ends, also on a wire that swallows every answer; what was granted meanwhile is taken back."""
+    """The timeout ends the call even if every answer is lost; a grant meanwhile is undone."""
     client, other = face.connect(), face.connect()
     wire = face.wire(client)
     wire.lose_reply(Acquire)
@@ -219,7 +219,7 @@ def test_answers_that_never_come_end_in_unavailable_and_leave_nothing(face):
 
 @pytest.mark.acceptance("A0-14")
 def test_a_release_whose_answer_was_lost_is_a_release(face):
-    """It was ours to give and was given: no error, and once."""
+    """The release was applied once, so it raises no error."""
     events = []
     client, other = face.connect(observer=events.append), face.connect()
     wire = face.wire(client)
@@ -235,7 +235,7 @@ def test_a_release_whose_answer_was_lost_is_a_release(face):
 
 @pytest.mark.acceptance("A0-14")
 def test_a_release_whose_answer_was_lost_leaves_the_next_holder_alone(face):
-    """Between the two copies somebody else came in, and was there and gone: still a release."""
+    """Another holder came and left between the two copies, and it is still a release."""
     client, peer = face.connect(), face.peer()
     wire = face.wire(client)
     wire.lose_reply(Release, times=1)
@@ -253,7 +253,7 @@ def test_a_release_whose_answer_was_lost_leaves_the_next_holder_alone(face):
 @pytest.mark.acceptance("A0-14")
 @together
 def test_a_release_that_cannot_be_sent_returns_the_result_and_is_finished_later(face):
-    """The work succeeded; that the engine could not be told is a warning, and the keeper's to finish."""
+    """The work succeeded; an unsent release is a warning, and the keeper finishes it."""
     events = []
     client, other = face.connect(observer=events.append), face.connect()
     wire = face.wire(client)
@@ -276,7 +276,7 @@ def test_a_release_that_cannot_be_sent_returns_the_result_and_is_finished_later(
 
 
 def test_a_release_of_a_long_held_lease_is_finished_for_as_long_as_the_engine_holds_it(timed):
-    """Renewals have moved the end of it: what counts is when the engine will let go, not when it was asked first."""
+    """Renewals have moved the end of the lease: the keeper tries until the engine would expire it."""
     client, other = timed.connect(), timed.connect()
     wire = timed.wire(client)
     lease = client.lock("x", ttl=300).acquire()
@@ -294,8 +294,8 @@ def test_a_release_of_a_long_held_lease_is_finished_for_as_long_as_the_engine_ho
         eventually(lambda: other.show("x").holder is None, what="the release")
 
 
-def test_a_release_that_was_broken_meanwhile_is_no_release(face):
-    """Sent twice or not: who was broken by force is told so."""
+def test_the_release_of_a_broken_lease_is_no_release(face):
+    """Sent twice or not, a broken lease raises `LeaseLost`."""
     client, other = face.connect(), face.connect()
     lease = client.lock("x").acquire()
     face.wire(client).fail(Release, times=1)
@@ -308,7 +308,7 @@ def test_a_release_that_was_broken_meanwhile_is_no_release(face):
 
 
 def test_a_second_release_does_nothing(face):
-    """Said twice, the second is no more than true, and is not even sent."""
+    """The second release sends nothing."""
     client = face.connect()
     wire = face.wire(client)
     lease = client.lock("x").acquire()
@@ -321,7 +321,7 @@ def test_a_second_release_does_nothing(face):
 
 
 def test_an_acquire_that_is_interrupted_leaves_nothing_behind(face):
-    """Whatever ends the wait, its place in the queue ends with it."""
+    """A waiter leaves the line, whatever ends the wait."""
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     wire = face.wire(other)
@@ -337,8 +337,8 @@ def test_an_acquire_that_is_interrupted_leaves_nothing_behind(face):
     eventually(lambda: wakers_of(other) == {})
 
 
-def test_an_answer_that_proves_nothing_any_more_is_asked_for_again(timed):
-    """A grant that arrives after its trusted deadline is not handed to the caller, nor told as a loss."""
+def test_a_grant_that_came_too_late_is_requested_again(timed):
+    """A grant that arrives after its trusted deadline does not reach the caller, and is no loss."""
     events = []
     client = timed.connect(observer=events.append)
     apply = client._client.transport.apply
@@ -349,7 +349,7 @@ def test_an_answer_that_proves_nothing_any_more_is_asked_for_again(timed):
         answer = await apply(command, until_ns)
         if isinstance(command, Acquire) and command.name == "x":
             timed.clock.advance(late.pop(0))
-            a_while()  # the keeper, woken by the jump, has its chance to be wrong
+            a_while()  # the jump wakes the keeper, which could make a mistake now
         return answer
 
     with client.lock("other", ttl=100):
@@ -364,8 +364,8 @@ def test_an_answer_that_proves_nothing_any_more_is_asked_for_again(timed):
     assert "lost" not in [event.kind for event in events]
 
 
-def test_a_refused_waiter_that_was_sent_twice_is_buried(face):
-    """A copy of its question may still be on its way; it must find a tombstone, not an empty house."""
+def test_a_refused_waiter_that_was_sent_twice_leaves_a_tombstone(face):
+    """A copy of its acquire may still be on its way, and must find a tombstone."""
     holder, other, peer = face.connect(), face.connect(), face.peer()
     wire = face.wire(other)
     wire.lose_reply(Acquire, times=1)

@@ -1,4 +1,4 @@
-"""A lease belongs to whoever has it; a reentrant lock counts per thread or task; a decorator names by its arguments."""
+"""Leases may change threads; a reentrant lock counts per thread or task; a decorator builds names from arguments."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from holdfast.testing.conformance.faces import together
 
 
 def test_a_lease_may_be_released_by_another_thread_or_task(face):
-    """It is a value, and may be handed on."""
+    """A lease is an object that threads may hand on."""
     client = face.connect()
     lease = face.start(lambda: client.lock("x").acquire()).result()
     lease.check()
@@ -23,8 +23,8 @@ def test_a_lease_may_be_released_by_another_thread_or_task(face):
     assert over.value.reason == "released"
 
 
-def test_a_lease_may_be_a_block_of_its_own(face):
-    """Acquired first and entered later, it is released at the end of its block."""
+def test_a_lease_can_be_used_as_a_block(face):
+    """A lease that was acquired first and entered later is released at the end of its block."""
     client = face.connect()
     with client.lock("x").acquire() as lease:
         assert client.show("x").fence == lease.fence
@@ -33,7 +33,7 @@ def test_a_lease_may_be_a_block_of_its_own(face):
 
 
 def test_a_lock_is_not_reentrant_unless_asked(face):
-    """The second attempt of the same thread is refused as anybody's would be: no lease is counted silently."""
+    """A second attempt of the same thread is refused like any other: the lock counts nothing silently."""
     client = face.connect()
     lock = client.lock("x", timeout=0.1)
     with lock:
@@ -46,7 +46,7 @@ def test_a_lock_is_not_reentrant_unless_asked(face):
 
 
 def test_a_reentrant_lock_counts_and_the_engine_sees_one_lease(face):
-    """The inner block is inside the outer one's lease; only the outer one gives it back."""
+    """The inner block uses the lease of the outer one; only the outer block releases it."""
     client = face.connect()
     wire = face.wire(client)
     lock = client.lock("x", reentrant=True, timeout=0)
@@ -65,7 +65,7 @@ def test_a_reentrant_lock_counts_and_the_engine_sees_one_lease(face):
 
 
 def test_a_reentrant_lock_lets_no_other_thread_or_task_in(face):
-    """Being inside is counted for whoever is inside, not for the lock."""
+    """The lock counts blocks per thread or task, not in total."""
     client = face.connect()
     lock = client.lock("x", reentrant=True, timeout=0)
 
@@ -81,8 +81,8 @@ def test_a_reentrant_lock_lets_no_other_thread_or_task_in(face):
 
 
 @together
-def test_a_reentrant_lock_that_was_lost_lets_nobody_in_again(face):
-    """Never enter unlocked: who is inside a lost lease cannot go further inside."""
+def test_a_lost_reentrant_lock_cannot_be_entered_again(face):
+    """Never enter unlocked: after a loss, no nested block can be entered."""
     client, other = face.connect(), face.connect()
     lock = client.lock("x", ttl=0.6, reentrant=True, timeout=0)
     ran = []
@@ -96,7 +96,7 @@ def test_a_reentrant_lock_that_was_lost_lets_nobody_in_again(face):
 
 
 def test_a_decorated_function_takes_its_name_from_its_arguments(face):
-    """Each value has its own lease; positional, by keyword and by default are the same."""
+    """Each value has its own lease; positional, keyword and default arguments are equal."""
     client = face.connect()
     held = []
 
@@ -115,7 +115,7 @@ def test_a_decorated_function_takes_its_name_from_its_arguments(face):
 
 
 def test_decorated_functions_of_one_name_exclude_each_other(face):
-    """Two calls with the same argument are one after the other; the refused one never ran."""
+    """Two calls with the same argument run one after the other; a refused one never runs."""
     client = face.connect()
     inside = []
     locked = client.lock("account/{number}", timeout=0)
@@ -134,7 +134,7 @@ def test_decorated_functions_of_one_name_exclude_each_other(face):
 
 
 def test_a_reentrant_decorator_may_call_itself(face):
-    """Recursion under one name is one lease, also when the name comes from the arguments."""
+    """Recursion under one name uses one lease, also if the name comes from the arguments."""
     client = face.connect()
     wire = face.wire(client)
     depth = []
@@ -168,7 +168,7 @@ def test_a_reentrant_decorator_may_call_itself(face):
 
 @pytest.mark.parametrize("template", ["report/{hour}", "report/{0}", "report/{}", "report/{day", "report/day}"])
 def test_a_template_that_cannot_be_filled_is_refused_when_decorating(face, template):
-    """The mistake is found when the program starts, not in the night when the job runs."""
+    """The program fails when it starts, not at night when the job runs."""
     client = face.connect()
     wire = face.wire(client)
 
@@ -179,8 +179,8 @@ def test_a_template_that_cannot_be_filled_is_refused_when_decorating(face, templ
     assert wire.commands() == []
 
 
-def test_a_name_that_its_arguments_spoil_is_refused_before_the_work(face):
-    """What the template makes is checked as every name is."""
+def test_an_invalid_name_from_arguments_is_refused_before_the_work(face):
+    """The filled template is checked like every name."""
     client = face.connect()
     wire = face.wire(client)
     ran = []
@@ -195,7 +195,7 @@ def test_a_name_that_its_arguments_spoil_is_refused_before_the_work(face):
 
 
 def test_a_function_of_the_other_face_is_refused_when_decorating(face):
-    """A coroutine function under a blocking lock would be released before it ran; so neither face takes the other's."""
+    """A blocking lock would release before a coroutine function ran, so each face refuses functions of the other."""
     client = face.connect()
 
     async def awaited():
@@ -207,8 +207,8 @@ def test_a_function_of_the_other_face_is_refused_when_decorating(face):
         lock(work)
 
 
-def test_a_lease_that_everybody_dropped_lapses(face):
-    """Nobody can release it any more; it is no longer renewed, and the name is free after the ttl."""
+def test_a_lease_without_references_expires(face):
+    """No code can release a dropped lease, so the keeper stops renewing it, and the name is free after the ttl."""
     events = []
     client, other = face.connect(observer=events.append), face.connect()
     leases = [client.lock("x", ttl=0.4).acquire()]

@@ -1,4 +1,4 @@
-"""What is told of an end that the engine heard of late or never, of what is no lock, and how often it is logged."""
+"""Events of releases that reach the engine late or never, of features other than locks, and the rate of log lines."""
 
 import logging
 import time
@@ -12,20 +12,20 @@ from holdfast.testing.conformance.faces import together
 from holdfast.types import RegistryEntry
 
 
-def told(events, name):
+def kinds_of(events, name):
     return [event.kind for event in events if event.name == name and event.kind not in ("renewed", "renewed_late")]
 
 
 @together
-def test_an_end_that_the_engine_never_hears_of_is_told_as_given_up(face):
-    """After its ttl nothing is owed any more: whoever looks for a lease that nobody gave back finds out why."""
+def test_an_undelivered_release_is_an_abandoned_delivery(face):
+    """After the ttl the keeper drops the release, and an event explains the missing one."""
     events = []
     client = face.connect(observer=events.append)
     wire = face.wire(client)
     lease = client.lock("x", ttl=1).acquire()
     wire.fail(Release)
     lease.release()
-    eventually(lambda: "delivery_abandoned" in told(events, "x"), 15)
+    eventually(lambda: "delivery_abandoned" in kinds_of(events, "x"), 15)
     wire.heal()
 
     ends = [event for event in events if event.kind in ("delivery_abandoned", "released", "lost")]
@@ -34,8 +34,8 @@ def test_an_end_that_the_engine_never_hears_of_is_told_as_given_up(face):
 
 
 @together
-def test_a_client_that_closes_says_what_it_still_owed(face):
-    """The keeper tries once more and ends: what the engine did not hear of is not passed over."""
+def test_a_closing_client_reports_undelivered_releases(face):
+    """The keeper tries once more and ends; an event reports each undelivered release."""
     events = []
     client = face.connect(observer=events.append)
     wire = face.wire(client)
@@ -44,12 +44,12 @@ def test_a_client_that_closes_says_what_it_still_owed(face):
     lease.release()
     client.close(0)
 
-    assert told(events, "x")[-1] == "delivery_abandoned"
+    assert kinds_of(events, "x")[-1] == "delivery_abandoned"
 
 
 @together
-def test_a_loss_is_told_once_although_the_engine_is_told_of_its_end(face):
-    """A lease that ran out here is given back to the engine all the same; that is no second end."""
+def test_a_loss_is_reported_once_although_a_release_follows(face):
+    """A lease that expired locally is still released on the engine; that is no second end."""
     events = []
     client, other = face.connect(observer=events.append), face.connect()
     wire = face.wire(client)
@@ -62,11 +62,11 @@ def test_a_loss_is_told_once_although_the_engine_is_told_of_its_end(face):
     other.lock("x", timeout=5).acquire().release()
     eventually(client._client.keeper.idle, 10)
 
-    assert [kind for kind in told(events, "x") if kind in ("lost", "released", "delivery_abandoned")] == ["lost"]
+    assert [kind for kind in kinds_of(events, "x") if kind in ("lost", "released", "delivery_abandoned")] == ["lost"]
 
 
-def test_thousands_of_failures_are_told_each_and_logged_once_a_second(face, caplog):
-    """A log that drowns its reader hides the outage; a figure that leaves some out hides its size."""
+def test_thousands_of_failures_are_events_and_one_log_line_a_second(face, caplog):
+    """Too many log lines would hide the outage, and missing events would hide its size."""
     events = []
     client = face.connect(observer=events.append)
     wire = face.wire(client)
@@ -89,14 +89,14 @@ def test_thousands_of_failures_are_told_each_and_logged_once_a_second(face, capl
 
 
 @pytest.mark.capability("once")
-def test_work_that_is_done_once_is_told_like_a_lease_and_a_repetition_as_such(face):
-    """Granted and released by the first one; the others find it done, and nothing is held."""
+def test_once_emits_the_events_of_a_lease_and_duplicates(face):
+    """The first call is granted and released; the others are duplicates and hold nothing."""
     events = []
     payments = face.connect(observer=events.append).once("payments")
     payments.call("42", lambda: 1)
     payments.call("42", lambda: 2)
 
-    assert told(events, "payments/42") == ["granted", "released", "duplicate"]
+    assert kinds_of(events, "payments/42") == ["granted", "released", "duplicate"]
     granted, released = events[0], events[1]
     assert granted.fence == released.fence
     assert granted.seconds >= 0
@@ -104,8 +104,8 @@ def test_work_that_is_done_once_is_told_like_a_lease_and_a_repetition_as_such(fa
 
 @pytest.mark.capability("once")
 @together
-def test_a_success_that_the_engine_hears_of_late_is_told_as_released(face):
-    """The note goes with the release, however late: the second caller finds it."""
+def test_a_success_that_reaches_the_engine_late_is_a_release(face):
+    """The done marker comes with the release, however late, and a second caller finds it."""
     events = []
     client = face.connect(observer=events.append)
     wire = face.wire(client)
@@ -117,13 +117,13 @@ def test_a_success_that_the_engine_hears_of_late_is_told_as_released(face):
 
     assert payments.call("42", work) == 1
     wire.heal()
-    eventually(lambda: told(events, "payments/42")[-1] == "released", 10)
+    eventually(lambda: kinds_of(events, "payments/42")[-1] == "released", 10)
     assert payments.seen("42")
 
 
 @pytest.mark.capability("pools")
-def test_an_item_is_told_with_the_name_of_its_pool(face):
-    """`alice` alone says nothing, and figures are counted by what stands first."""
+def test_events_of_an_item_have_the_name_of_its_pool(face):
+    """`alice` alone is unclear, and metrics count by the first part of a name."""
     events = []
     client = face.connect(observer=events.append)
     pool = client.pool("channels", timeout=0)
@@ -133,15 +133,15 @@ def test_an_item_is_told_with_the_name_of_its_pool(face):
     with client.semaphore("gpu", permits=2):
         pass
 
-    assert told(events, "channels/alice") == ["granted", "released"]
-    assert told(events, "channels") == ["refused"]
-    assert told(events, "gpu") == ["granted", "released"]
+    assert kinds_of(events, "channels/alice") == ["granted", "released"]
+    assert kinds_of(events, "channels") == ["refused"]
+    assert kinds_of(events, "gpu") == ["granted", "released"]
     pool.set_items([])
 
 
 @pytest.mark.capability("registry")
-def test_a_key_that_somebody_owns_is_told_as_refused(face):
-    """Nobody waits for a key; how often it was asked for in vain is seen all the same."""
+def test_a_claim_of_an_owned_key_is_a_refused_event(face):
+    """A claim does not wait, but the events still show how often it was refused."""
     events = []
     ours, theirs = face.connect(), face.connect(observer=events.append)
     with ours.registry("conversations").claim("42"):
@@ -153,8 +153,8 @@ def test_a_key_that_somebody_owns_is_told_as_refused(face):
 
 
 @pytest.mark.capability("limits", "budgets")
-def test_what_a_limit_refuses_is_told_once_for_each_caller(face):
-    """A hit, a wait in vain, a budget; not a look, and not each try of somebody who waits."""
+def test_a_rate_limit_emits_one_event_for_each_refused_caller(face):
+    """A hit, an unsuccessful wait and a budget emit it; a peek and the tries of a waiter do not."""
     events = []
     client = face.connect(observer=events.append)
     limiter = client.limit("2/hour", name="logins")
@@ -166,7 +166,7 @@ def test_what_a_limit_refuses_is_told_once_for_each_caller(face):
         client.budget("fees", limit=1).reserve("ann", 2)
     smooth = client.limit("20/second", name="searches", method="gcra")
     assert smooth.hit("ann", cost=20)
-    assert smooth.wait("ann", timeout=10)  # it was refused meanwhile, and that was no last word
+    assert smooth.wait("ann", timeout=10)  # it was refused meanwhile, which was not final
 
     assert [(event.kind, event.name) for event in events] == [("rate_limited", "logins/ann")] * 3 + [
         ("rate_limited", "fees/ann")

@@ -1,4 +1,4 @@
-"""How a key of a directory changes hands: kept for an heir, taken with its group, given back by a server that stops."""
+"""How a registry key changes its owner: reserved for an heir, taken with its group, released by a stopping server."""
 
 import pytest
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.capability("registry")
 
 @together
 @pytest.mark.acceptance("A4-21")
-def test_a_key_that_is_handed_off_is_kept_for_its_heir(face):
-    """Nobody else can claim it meanwhile, and the fence grows; if the heir does not come, it is anybody's."""
+def test_a_handed_off_key_is_reserved_for_its_heir(face):
+    """No other process can claim the key meanwhile, and the fence grows; if the heir does not come, any process can."""
     first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     lease = first.claim("42")
 
@@ -28,16 +28,16 @@ def test_a_key_that_is_handed_off_is_kept_for_its_heir(face):
     taken = second.claim("42")
     assert taken.fence > lease.fence
     assert third.claim("42").owner.label == "server 2"
-    taken.hand_off("nobody", within=30)
+    taken.hand_off("absent", within=30)
     assert not third.take("42")
     forced = third.take("42", force=True)
     assert forced.fence > taken.fence
-    forced.hand_off("nobody", within=0.3)
-    eventually(lambda: third.claim("42"), 10, "a key that nobody came for").release()
+    forced.hand_off("absent", within=0.3)
+    eventually(lambda: third.claim("42"), 10, "a key whose heir did not come").release()
 
 
-def test_a_block_is_never_entered_by_whoever_does_not_own_the_key(face):
-    """A claim may be used as a block without a look at it: then the other is told as an error, with the owner in it."""
+def test_a_block_is_never_entered_without_owning_the_key(face):
+    """A program may use a claim as a block without a check; then the error names the other owner."""
     ours, theirs = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2))
     lease = ours.claim("42")
 
@@ -61,8 +61,8 @@ async def _entered(held):
         raise AssertionError("entered")
 
 
-def test_an_heir_that_has_come_and_gone_keeps_nothing(face):
-    """It was kept until the heir came. What the heir gives back is anybody's."""
+def test_an_heir_that_came_and_released_keeps_nothing(face):
+    """The reservation ends when the heir comes. After its release any process can claim the key."""
     first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     first.claim("42").hand_off("server 2", within=3000)
     assert not third.claim("42")
@@ -74,8 +74,8 @@ def test_an_heir_that_has_come_and_gone_keeps_nothing(face):
     lease.release()
 
 
-def test_a_second_copy_of_a_hand_off_keeps_it_for_nobody(face):
-    """The first copy has done it; what happened since is not the second one's to change."""
+def test_a_second_copy_of_a_hand_off_reserves_nothing(face):
+    """The first copy did the work; the second one must not change later events."""
     second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (2, 3))
     peer, name, indexes = face.peer(), "conversations\0k42", ("k",)
     end = ReleaseEntry(Release(name, "t"), indexes, "server 2", 3_000_000)
@@ -93,8 +93,8 @@ def test_a_second_copy_of_a_hand_off_keeps_it_for_nobody(face):
     lease.release()
 
 
-def test_a_key_that_is_taken_counts_for_its_group(face):
-    """Else a limit could be passed by force."""
+def test_a_taken_key_counts_for_its_group(face):
+    """Otherwise force could exceed the limit of a group."""
     ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42", group="ann", limit=1)
 
@@ -106,8 +106,8 @@ def test_a_key_that_is_taken_counts_for_its_group(face):
         lost.release()
 
 
-def test_a_server_that_stops_gives_back_all_that_it_owns(face):
-    """At once, and nothing else; what it had lost before is told by its key."""
+def test_a_stopping_server_releases_all_its_keys(face):
+    """The release is immediate and covers only its own keys; the result names keys that were lost before."""
     client = face.connect()
     ours, others = (each.registry("conversations", ttl=3000) for each in (client, face.connect()))
     elsewhere = [client.registry("conversations 2").claim("42"), client.lock("conversations").acquire(timeout=5)]

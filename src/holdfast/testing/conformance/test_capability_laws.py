@@ -1,4 +1,4 @@
-"""What an engine cannot keep is refused when it is asked for, not when it is used."""
+"""An engine refuses a missing capability when the object is made, not when it is used."""
 
 import pytest
 
@@ -29,8 +29,8 @@ CAPABILITY = {
 
 
 @pytest.mark.parametrize("wanted", WANTED)
-def test_whatever_is_not_refused_can_be_had(face, wanted):
-    """Whoever gets a pool may rely on it; whoever cannot have one learns it before anything is sent."""
+def test_every_declared_capability_works(face, wanted):
+    """A program that gets a pool may rely on it; a refusal comes before any command."""
     with face.connect() as client:
         if CAPABILITY[wanted] in face.place.lacks:
             with pytest.raises(InvalidConfig, match=r"keeps leases and no .*: sqlite:// has them .* redis://"):

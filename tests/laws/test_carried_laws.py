@@ -1,3 +1,0 @@
-"""The carried laws, on the engines of this repository."""
-
-from holdfast.testing.conformance.test_carried_laws import *

@@ -1,0 +1,3 @@
+"""The inspection laws, on the engines of this repository."""
+
+from holdfast.testing.conformance.test_inspection_laws import *
