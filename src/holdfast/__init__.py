@@ -7,7 +7,7 @@ that it uses.
 
 from __future__ import annotations
 
-from holdfast._lazy import later
+from holdfast._lazy import lazy_exports
 
 TYPE_CHECKING = False  # importing typing for its constant would cost every program that imports holdfast
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ __all__ = [
 ]
 
 
-_load, __dir__ = later(__name__, _HOMES)
+_load, __dir__ = lazy_exports(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Names that are loaded when they are first used, so that a program does not pay for what it may need."""
+"""Lazy exports of a package: a module is imported when one of its names is first used, so that imports stay quick."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def later(package: str, homes: dict[str, tuple[str, ...]]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package whose other names are in these modules."""
+def lazy_exports(
+    package: str, homes: dict[str, tuple[str, ...]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a package; `homes` maps each module to the names that it exports."""
 
     def load(name: str) -> object:
         from importlib import import_module  # noqa: PLC0415 - only when a name is used

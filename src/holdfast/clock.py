@@ -1,7 +1,7 @@
-"""Time: which clock is trusted, and what a length of time may be.
+"""Time: which clock the library trusts, and which lengths of time it accepts.
 
-A holder's own deadlines stand on a clock that counts suspend and never jumps. Clocks of two machines are never
-compared. All arithmetic is in integer nanoseconds on the inside; people give seconds or a `timedelta`.
+A holder's deadlines use a clock that counts suspend and never jumps. The library never compares the clocks of two
+machines. Internally all times are integer nanoseconds; callers pass seconds or a `timedelta`.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ TIMEOUT_MAX_S = 366 * 24 * 3600.0
 NEVER_NS = 2**62
 _NUMBER = "it must be a number of seconds or a timedelta"
 
-# macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on while the machine sleeps, which is what is needed.
+# macOS has no CLOCK_BOOTTIME, but its CLOCK_MONOTONIC counts suspend too.
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Where the library takes its time from."""
+    """The source of time of the library."""
 
     def now_ns(self) -> int:
-        """Nanoseconds that never go back and count suspend."""
+        """Return nanoseconds that never go back and count suspend."""
 
     def wall_us(self) -> int:
-        """Microseconds of the calendar, which may be set by hand."""
+        """Return microseconds of the calendar, which an operator may set."""
 
     def timeout_s(self, until_ns: int) -> float | None:
-        """How long a real sleep until `until_ns` may last; `None` where only a ring ends it."""
+        """Return how long a real sleep until `until_ns` may last; `None` if only a wake-up ends it."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called whenever time jumps; the answer ends that."""
+        """Have `wake` called whenever time jumps; return a function that ends that."""
 
 
 class SystemClock:
     """The machine's own clock."""
 
-    # Asked many times in the life of a lease, so there is no frame of ours in between.
+    # Called many times in the life of a lease, so there is no frame of ours in between.
     now_ns = staticmethod(partial(time.clock_gettime_ns, _BOOT_CLOCK))
 
     def wall_us(self) -> int:
@@ -69,16 +69,16 @@ SYSTEM = SystemClock()
 
 
 def ttl_ms(value: Seconds, *, setting: str = "ttl") -> int:
-    """A checked ttl in milliseconds."""
+    """Return a checked ttl in milliseconds."""
     try:
         return _ttl_ms(value, setting)
     except TypeError:
-        raise InvalidConfig(setting, value, _NUMBER) from None  # it cannot even be looked up
+        raise InvalidConfig(setting, value, _NUMBER) from None  # not hashable, so not even looked up
 
 
 @lru_cache(maxsize=64, typed=True)
 def _ttl_ms(value: Seconds, setting: str) -> int:
-    # A program has few of them, and uses them over and over.
+    # Cached: a program has few ttls, and uses them over and over.
     seconds = _seconds(setting, value)
     if not TTL_MIN_S <= seconds <= TTL_MAX_S:
         raise InvalidConfig(setting, value, f"it must be between {TTL_MIN_S} and {TTL_MAX_S:.0f} seconds")
@@ -98,7 +98,7 @@ def duration_ms(value: Seconds, *, setting: str = "seconds") -> int:
 
 
 def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None:
-    """A checked timeout in nanoseconds; `None` waits for ever, 0 is one decision."""
+    """Return a checked timeout in nanoseconds; `None` waits for ever, 0 is one decision."""
     if value is None:
         return None
 
@@ -111,7 +111,7 @@ def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None
 
 
 def jittered(span_ns: int, seed: int) -> int:
-    """Return up to a tenth less than `span_ns`, by the last digits of a clock, so that no two processes stay in step."""
+    """Return up to a tenth less than `span_ns`, by the last bits of a clock, so that no two processes stay in step."""
     return span_ns - span_ns * (seed & 0xFFFF) // 0x9FFFF
 
 

@@ -1,7 +1,7 @@
-"""From a URL and the environment to settings, checked before any input or output.
+"""Settings from a URL and the environment, checked before any I/O.
 
 `connect()` without a URL takes `$HOLDFAST_URL`, and without that the embedded engine in the user's state directory.
-A password never leaves this module in readable form: `shown_url` is what may be logged.
+A password never leaves this module in readable form: only `shown_url` may be logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.names import is_unicode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-UNREADABLE = "it cannot be read as a URL: a port is a number, and signs in a password must be percent-encoded"
+UNREADABLE = "it is no valid URL: the port must be a number, and special characters in a password percent-encoded"
 URL_VARIABLE = "HOLDFAST_URL"
 NOT_SHOWN = "(not shown)"
 FENCE_MEMORY_S = 60.0
@@ -26,7 +26,7 @@ FENCE_MEMORY_MIN_S = 1.0
 
 
 class Secret(str):
-    """Text that shows nothing of itself unless it is asked for as text."""
+    """Text whose repr hides it."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Secret(str):
 
 
 class Settings(NamedTuple):
-    """What an engine needs to open."""
+    """Everything that an engine needs to open."""
 
     scheme: str
     url: str
@@ -48,23 +48,23 @@ class Settings(NamedTuple):
     chosen: bool
 
     def __repr__(self) -> str:
-        return f"Settings({self.url!r})"  # path, options and source may tell a password
+        return f"Settings({self.url!r})"  # path, options and source may contain a password
 
     def refuse_options(self) -> None:
-        """An option that nobody reads is a mistake that nobody would notice. Its value may be a secret elsewhere."""
+        """Raise `InvalidConfig` for any option: an option without effect is a mistake. Its value may be a secret."""
         for option in self.options:
             raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme} takes no options")
 
 
 def url_setting(url: Any, environ: Mapping[str, str] = os.environ) -> str:
-    """What to call the URL: by the variable that it stands in, if it does. Whoever set that has written no `url`."""
+    """Return the name of the setting that holds the URL, for errors: the environment variable, or `url`."""
     found = environ.get(URL_VARIABLE)
     return URL_VARIABLE if found and (url is None or (isinstance(url, str) and url == found)) else "url"
 
 
 @contextmanager
 def naming(url: Any, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
-    """What is refused of the URL is told with the name of the variable that it stands in."""
+    """Name the environment variable in an `InvalidConfig` about a URL that comes from there."""
     try:
         yield
     except InvalidConfig as error:
@@ -84,7 +84,7 @@ def settings(
     namespace: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Read the URL, or find out which one is meant."""
+    """Return the settings of the URL, or of the default one."""
     with naming(url, environ):
         return _read(url, fence_memory, clock, namespace, environ)
 
@@ -103,15 +103,15 @@ def _read(
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
-        # What the parser says may repeat a part of the password.
+        # The message of the parser may repeat a part of the password.
         raise InvalidConfig("url", shown_url(text), UNREADABLE) from None
     if "#" in text:
-        raise InvalidConfig("url", shown_url(text), "a # would end it: in a path or a password it is written %23")
+        raise InvalidConfig("url", shown_url(text), "it contains a #; in a path or a password, write %23")
     if not parts.scheme:
         raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
     path = unquote(parts.netloc + parts.path)
     if "\x00" in path or not is_unicode(path):
-        raise InvalidConfig("url", shown_url(text), "no system could open it: it has a NUL or a lone surrogate")
+        raise InvalidConfig("url", shown_url(text), "it contains a NUL or a lone surrogate, so no system could open it")
 
     if namespace is not None:
         options = _with_namespace(options, namespace)
@@ -133,7 +133,7 @@ def _read(
 
 
 def _with_namespace(options: dict[str, str], namespace: Any) -> dict[str, str]:
-    """The argument says the same as the option of the URL; whether the engine knows it is for the engine to say."""
+    """Return the options with the namespace, which the URL may name too. The engine accepts or refuses the option."""
     if not isinstance(namespace, str):
         raise InvalidConfig("namespace", namespace, "it must be text")
     if options.get("namespace", namespace) != namespace:
@@ -142,20 +142,20 @@ def _with_namespace(options: dict[str, str], namespace: Any) -> dict[str, str]:
 
 
 def shown_url(url: Any) -> str:
-    """The URL without user, password and options: what messages and logs may carry."""
+    """Return the URL without user, password and options, for messages and logs."""
     scheme, found, rest = str(url).partition("://")
     if not found:
         scheme, rest = "", scheme
     if not rest.startswith("/"):
-        # All before the last @: a password that was not encoded may have any character, a slash or a hash too.
+        # Everything before the last @: a password that was not encoded may have any character, also a slash or a hash.
         rest = rest.rpartition("@")[2]
     place = rest.partition("?")[0].partition("#")[0]
     return f"{scheme}{found}{place}"
 
 
 def url_of(scheme: str, path: str | os.PathLike[str]) -> str:
-    """The URL of a path, whatever signs are in it: `#` and `?` would end it, `%` and what is after it mean another."""
-    import re  # noqa: PLC0415 - only where somebody else chose the path
+    """Return the URL of a path, with `#`, `?` and `%` quoted: they would end the path or begin an escape."""
+    import re  # noqa: PLC0415 - only for paths that are not literals
 
     quoted = re.sub(r"[%?#\x00-\x1f]", lambda found: f"%{ord(found[0]):02X}", os.fspath(path))
     return f"{scheme}://{quoted}"
@@ -165,7 +165,7 @@ def _default_url(environ: Mapping[str, str]) -> str:
     state = environ.get("XDG_STATE_HOME") or ""
     try:
         base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
-    except RuntimeError:  # a user whom the system does not know
+    except RuntimeError:  # a user that the system does not know
         base = Path()
     if not base.is_absolute():
         raise InvalidConfig("HOME", str(base), f"the state directory is unknown; set {URL_VARIABLE}")

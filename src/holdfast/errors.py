@@ -1,8 +1,8 @@
 """Every error of the library, and what the caller should do about each.
 
-Data first: an error is built from the facts, its sentence is derived from them, and it survives pickling because
-`args` holds what the constructor has to be given. `retryable` says whether the same call may simply be made again:
-it is true only where nothing was started, and where another try may end otherwise.
+Data first: an error stores its data, and derives its sentence from them. It survives pickling, because `args` holds
+the arguments of its constructor. `retryable` is true if the caller may simply make the same call again: nothing was
+started, and another attempt may end differently.
 """
 
 from __future__ import annotations
@@ -79,14 +79,17 @@ LASTING = frozenset(
 GONE = frozenset((UnavailableReason.REPLACED,))
 
 
-# Of many rights it is not one who has them: what to say about when there will be one.
+# Where a refusal has no single holder: when the caller may expect a grant.
 EMPTY_POOL = "empty pool"
-_WHEN_MANY = {
-    EMPTY_POOL: "it has no items, call set_items first",
-    "all busy": "the first of them is busy{}",
-    "share used up": "the first that comes back is busy{}",
-    "busy": "those inside have it{}",
-    "engine restarted": "somebody may trust what it has forgotten{}",
+_NO_SINGLE_HOLDER = {
+    EMPTY_POOL: "it has no items; call set_items() first",
+    "all busy": "the first item stays lent for another {:.3f} s unless renewed",
+    "share used up": "the first item of this share stays lent for another {:.3f} s unless renewed",
+    "busy": "others hold it for another {:.3f} s unless renewed",
+    "engine restarted": (
+        "the server restarted without its data; a previous holder may still believe it holds the lease for up to "
+        "{:.3f} s"
+    ),
 }
 
 
@@ -100,15 +103,15 @@ _UNCLAIMED = {
 
 
 class HoldfastError(Exception):
-    """The family: `except HoldfastError` catches everything that this library raises on purpose."""
+    """The base class: `except HoldfastError` catches every error that this library raises on purpose."""
 
     retryable: bool = False
 
 
 class Unavailable(HoldfastError):
-    """The engine cannot be used; nothing was started. Try again later, unless the reason is one that stays.
+    """The engine cannot be used; nothing was started. Try again later, if `retryable`.
 
-    Of `publish_many`, the messages in `sent` were sent before; what came right after them may have been sent too.
+    `publish_many` sent the messages in `sent` before; it may have sent the next ones too.
     """
 
     retryable = True
@@ -127,21 +130,22 @@ class Unavailable(HoldfastError):
         return f"engine {self.engine} is unavailable ({self.reason}){detail}{before}"
 
     def after(self, sent: tuple[str, ...]) -> Unavailable:
-        """The same, of a call that has sent these before: as a whole it is not to be repeated."""
+        """Return the same error for a call that has sent these messages before, and must not be repeated as a whole."""
         error = Unavailable(self.engine, self.reason, self.detail)
         error.sent, error.retryable = sent, error.retryable and not sent
         return error
 
 
 class ReplyLost(Unavailable):
-    """The engine was reached, but its answer was not: the command may have been applied.
+    """The engine was reached, but its answer was lost: the command may have been applied.
 
-    Callers of the library meet it only as `Unavailable`. The core sends such a command again, with the same token.
+    Callers of the library meet it only as `Unavailable`. `core/resend.py` sends such a command again, with the same
+    token.
     """
 
 
 class NotAcquired(HoldfastError, TimeoutError):
-    """Somebody else held the lease until the caller's patience ended; or a key of the `queue`, when it was claimed."""
+    """Another holder kept the lease until the timeout; or another owner has the key of `queue` that was claimed."""
 
     retryable = True
 
@@ -169,18 +173,18 @@ class NotAcquired(HoldfastError, TimeoutError):
         if self.queue:
             why = _UNCLAIMED.get(self.reason, self.reason).format(holder=self.holder, fence=self.fence)
             return f"key {self.name!r} of queue {self.queue!r} was not claimed: {why}"
-        left = "" if self.remaining is None else f" for another {self.remaining:.3f} s unless renewed"
         if self.holder:
+            left = "" if self.remaining is None else f" for another {self.remaining:.3f} s unless renewed"
             more = f", held by {self.holder} under fence {self.fence}{left}"
-        elif self.reason in _WHEN_MANY and (self.remaining or self.reason == EMPTY_POOL):
-            more = f"; {_WHEN_MANY[self.reason].format(left)}"
+        elif self.reason in _NO_SINGLE_HOLDER and (self.remaining or self.reason == EMPTY_POOL):
+            more = f"; {_NO_SINGLE_HOLDER[self.reason].format(self.remaining or 0.0)}"
         else:
             more = ""
         return f"lease {self.name!r} was not acquired ({self.reason}) after {self.waited:.3f} s{more}"
 
 
 class LeaseLost(HoldfastError):
-    """The work settled, but exclusivity cannot be vouched for. Do not simply run it again.
+    """The work finished, but the lease did not protect it to the end. Do not simply run it again.
 
     `result` is what the work returned, if it returned; otherwise the work's own error is the `__cause__`.
     """
@@ -200,9 +204,9 @@ class LeaseLost(HoldfastError):
 
 
 class RateLimited(HoldfastError, TimeoutError):
-    """A limit refused it for longer than the caller was willing to wait. Nothing was counted.
+    """A rate limit refused the call for longer than the caller was willing to wait. Nothing was counted.
 
-    `trouble`: why the engine could not be asked, if that is the reason; then it need not be over its limit.
+    `trouble` says why the engine could not be reached, if that is the reason; then the limit need not be used up.
     """
 
     retryable = True
@@ -215,19 +219,19 @@ class RateLimited(HoldfastError, TimeoutError):
         self.limit = limit
         self.trouble = trouble
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a TimeoutError takes several arguments for a number and a text
+    def __reduce__(self) -> tuple[Any, ...]:  # TimeoutError reads several arguments as errno and text
         return type(self), (self.name, self.retry_after, self.remaining, self.limit), self.__dict__
 
     def __str__(self) -> str:
         if self.trouble:
             later = f"try again in {self.retry_after:.3f} s"
-            return f"{self.name!r} is refused while the engine cannot be asked ({self.trouble}): {later}"
+            return f"rate limit {self.name!r} refuses while the engine cannot be reached ({self.trouble}); {later}"
         left = f"{self.remaining} of {self.limit} left"
-        return f"{self.name!r} is over its limit ({left}): try again in {self.retry_after:.3f} s"
+        return f"rate limit {self.name!r} is used up ({left}); try again in {self.retry_after:.3f} s"
 
 
 class BudgetExceeded(HoldfastError):
-    """A budget has no room for the amount. Nothing was put aside."""
+    """A budget has no room for the amount. Nothing was reserved."""
 
     retryable = True
 
@@ -238,27 +242,27 @@ class BudgetExceeded(HoldfastError):
         self.remaining = remaining
         self.limit = limit
         self.retry_after = retry_after
-        self.retryable = amount <= limit  # what is more than all of it never fits
+        self.retryable = amount <= limit  # more than the whole budget never fits
 
     def __str__(self) -> str:
         left = f"{self.remaining} of {self.limit} left"
-        later = f": try again in {self.retry_after:.3f} s" if self.retry_after else ""
-        return f"the budget of {self.name!r} has no room for {self.amount} ({left}){later}"
+        later = f"; try again in {self.retry_after:.3f} s" if self.retry_after else ""
+        return f"budget {self.name!r} has no room for {self.amount} ({left}){later}"
 
 
 class PayloadMismatch(HoldfastError):
-    """The same key came with another payload than before: a mistake, or two things under one key. Nothing was done."""
+    """An idempotency key was used again with a different payload: probably the sender's mistake. Nothing was done."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
 
     def __str__(self) -> str:
-        return f"{self.name!r} has been used with another payload: it is no duplicate of this"
+        return f"key {self.name!r} was already used with a different payload"
 
 
 class Fenced(HoldfastError):
-    """A guarded write with an old fence was refused: a newer holder has already written."""
+    """A guard refused a write with an old fence: a newer holder has already written."""
 
     def __init__(self, name: str, fence: int, newest: int) -> None:
         super().__init__(name, fence, newest)
@@ -267,7 +271,7 @@ class Fenced(HoldfastError):
         self.newest = newest
 
     def __str__(self) -> str:
-        return f"write to {self.name!r} with fence {self.fence} was refused: fence {self.newest} has written there"
+        return f"write to {self.name!r} with fence {self.fence} was refused: fence {self.newest} has already written"
 
 
 class NotOwner(HoldfastError):
@@ -283,7 +287,7 @@ class NotOwner(HoldfastError):
 
 
 class NotFound(HoldfastError):
-    """There is no such thing."""
+    """The named thing does not exist."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(name, what)
@@ -295,7 +299,7 @@ class NotFound(HoldfastError):
 
 
 class ItemsLent(HoldfastError):
-    """Nothing was changed: these items of the pool are lent. Wait for them, or have them leave when they come back."""
+    """These items of the pool are lent, so nothing was changed. Wait for them, or have them leave on their return."""
 
     retryable = True
 
@@ -306,11 +310,11 @@ class ItemsLent(HoldfastError):
 
     def __str__(self) -> str:
         more = f" and {len(self.items) - 5} more" if len(self.items) > 5 else ""
-        return f"pool {self.name!r} was not changed, items are lent: {', '.join(self.items[:5])}{more}"
+        return f"pool {self.name!r} was not changed, because items are lent: {', '.join(self.items[:5])}{more}"
 
 
 class NotPermitted(HoldfastError):
-    """Whoever asked may not do that; nothing was changed."""
+    """The caller may not do that; nothing was changed."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(what, why)
@@ -322,7 +326,7 @@ class NotPermitted(HoldfastError):
 
 
 class DomainMismatch(HoldfastError):
-    """The resource is guarded by another engine: two locks on one thing would be none. Nothing was written."""
+    """Another lock domain guards the resource, so this lock would not exclude its holders. Nothing was written."""
 
     def __init__(self, resource: str, guarded_by: str, configured: str) -> None:
         super().__init__(resource, guarded_by, configured)
@@ -332,13 +336,13 @@ class DomainMismatch(HoldfastError):
 
     def __str__(self) -> str:
         return (
-            f"{self.resource} is guarded by {self.guarded_by}, and this client is connected to {self.configured}: "
-            "connect to the same, spelled the same, or remove its marker when nobody uses it"
+            f"{self.resource} is guarded by {self.guarded_by}, but this client is connected to {self.configured}. "
+            "Connect to that URL, spelled the same, or remove the marker file if no process uses it"
         )
 
 
 class QueueFull(HoldfastError):
-    """A bounded queue has no room. Of many messages, those in `sent` were sent before; nothing else was."""
+    """A bounded queue has no room. `publish_many` sent the messages in `sent` before, and no others."""
 
     retryable = True
 
@@ -351,7 +355,7 @@ class QueueFull(HoldfastError):
         self.retryable = not sent
 
     def after(self, sent: tuple[str, ...]) -> QueueFull:
-        """The same, of a call that has sent these before."""
+        """Return the same error for a call that has sent these messages before."""
         return QueueFull(self.name, self.size, self.bound, sent)
 
     def __str__(self) -> str:
@@ -360,7 +364,7 @@ class QueueFull(HoldfastError):
 
 
 class BuildFailed(HoldfastError):
-    """npm did not build the package; nothing of it is to be seen. Whether another try helps, its output tells."""
+    """npm did not build the package, and nothing was published. `output` shows whether another attempt can help."""
 
     def __init__(self, key: str, step: str, output: str = "") -> None:
         super().__init__(key, step, output)
@@ -373,9 +377,9 @@ class BuildFailed(HoldfastError):
 
 
 class PartlyDone(HoldfastError):
-    """Of a bulk job some parts failed; the others are done and stay so. Do not simply run all of it again.
+    """Some parts of a bulk job failed; the others are done. Do not simply run all of it again.
 
-    `failed` has for each such part its first row, how many rows it has, and its error; `left` rows were not tried,
+    `failed` lists for each failed part its first row, its number of rows, and its error. `left` rows were not tried,
     because too many parts had failed in a row.
     """
 
@@ -388,13 +392,13 @@ class PartlyDone(HoldfastError):
 
     def __str__(self) -> str:
         rows = sum(rows for _, rows, _ in self.failed)
-        left = f", {self.left} were not tried" if self.left else ""
+        left = f", {self.left} not tried" if self.left else ""
         why = f"; the last error: {self.failed[-1][2]}" if self.failed else ""
-        return f"of the rows for {self.name!r} {self.done} were written, {rows} failed{left}{why}"
+        return f"{self.name!r}: {self.done} rows written, {rows} failed{left}{why}"
 
 
 class InvalidName(HoldfastError, ValueError):
-    """A name was refused before any input or output."""
+    """The library refused a name, before any I/O."""
 
     def __init__(self, value: object, rule: str) -> None:
         super().__init__(value, rule)
@@ -406,7 +410,7 @@ class InvalidName(HoldfastError, ValueError):
 
 
 class InvalidConfig(HoldfastError, ValueError):
-    """A setting was refused before any input or output."""
+    """The library refused a setting, before any I/O."""
 
     def __init__(self, setting: str, value: object, rule: str) -> None:
         super().__init__(setting, value, rule)
@@ -419,9 +423,9 @@ class InvalidConfig(HoldfastError, ValueError):
 
 
 class PromiseNotKept(HoldfastError):
-    """The engine cannot carry what `connect` was told to require. Nothing was granted.
+    """The engine does not promise what `connect(require=...)` requires. Nothing was granted.
 
-    `missing` are the words that do not hold; `promise` is all that does, with reasons and what to change.
+    `missing` are the required words that it lacks; `promise` is what it promises, with reasons and what to change.
     """
 
     def __init__(self, url: str, missing: tuple[str, ...], promise: Any) -> None:
@@ -433,9 +437,9 @@ class PromiseNotKept(HoldfastError):
     def __str__(self) -> str:
         why = "; ".join((*self.promise.reasons, *(f"not seen: {what}" for what in self.promise.unseen)))
         change = "; ".join(self.promise.advice(self.missing))
-        held = f"{self.promise.scope}, {self.promise.level}"
+        only = f"{self.promise.scope}, {self.promise.level}"
         return (
-            f"{self.url} does not promise {', '.join(self.missing)}, only: {held}. Because {why}. To change: {change}"
+            f"{self.url} does not promise {', '.join(self.missing)}, only: {only}. Because {why}. To change: {change}"
         )
 
 
@@ -447,10 +451,10 @@ class Closed(HoldfastError):
         self.what = what
 
     def __str__(self) -> str:
-        return f"this {self.what} is closed: connect again to go on"
+        return f"this {self.what} is closed; connect again"
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """A value as it may stand in a message: whole if short, its beginning if long."""
+    """Return the repr of a value for a message: whole if short, its beginning if long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

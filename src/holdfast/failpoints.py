@@ -1,12 +1,11 @@
-"""Named places where a test may stop the library.
+"""Named points where a test may stop the library.
 
-The rule: a point that nobody armed does nothing, and costs one look at one boolean. So points may
-stand in the middle of the code whose order matters, where a test wants a process to be frozen or
-killed.
+The rule: a point that is not armed does nothing and costs one look at one boolean. So points may stand in the middle of
+code whose order matters, where a test freezes or kills a process.
 
-Inside one process a test arms a point with a callback. Across processes it names a directory in
-`HOLDFAST_FAILPOINTS` and puts a file `<point>.arm` there: the process that reaches the point writes its
-pid to `<point>.reached` and waits until `<point>.go` exists. The variable is read once, at import.
+Inside one process a test arms a point with a callback. Across processes it names a directory in `HOLDFAST_FAILPOINTS`
+and puts a file `<point>.arm` there: the process that reaches the point writes its pid to `<point>.reached` and waits
+until `<point>.go` exists. The variable is read once, at import.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _on = _directory is not None
 
 
 def point(name: str) -> None:
-    """Stop here if a test asked for it."""
+    """Stop here if a test armed this point."""
     if _on:
         _reach(name)
 
@@ -41,19 +40,19 @@ def arm(name: str, callback: Callable[[], object]) -> None:
 
 
 def disarm(name: str) -> None:
-    """Forget the callback of a point; a point that has none is left as it is."""
+    """Remove the callback of a point, if it has one."""
     _callbacks.pop(name, None)
     _switch()
 
 
 def disarm_all() -> None:
-    """Forget every callback of this process."""
+    """Remove every callback of this process."""
     _callbacks.clear()
     _switch()
 
 
 def _switch() -> None:
-    # A plain global is what keeps `point` cheap enough to stand anywhere.
+    # A plain global keeps `point` cheap enough to stand anywhere.
     global _on  # noqa: PLW0603
     _on = bool(_callbacks) or _directory is not None
 

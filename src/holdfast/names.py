@@ -1,7 +1,7 @@
-"""Names, tokens and owners: who and what a lease is about.
+"""Names, tokens and holders.
 
-A name is any text up to a limit; it is never a path. A token is random and new for every attempt to acquire. An owner
-is for people to read and never decides anything.
+A name is any text up to a limit; it is never a path. A token is random and new for every attempt to acquire. A `Holder`
+is for people to read; the library never decides by it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INFO_MAX_BYTES = 4096
 
 
 def checked_name(value: object, what: str = "a name") -> str:
-    """The name itself, or `InvalidName` with the rule it breaks. `what` it is: a key keeps the same rules."""
+    """Return the name; raise `InvalidName` with the rule that it breaks. `what` is its role there, as "a key"."""
     if type(value) is str and value.isascii() and "\x00" not in value and 0 < len(value) <= NAME_MAX_BYTES:
         return value
     if not isinstance(value, str):
@@ -40,7 +40,7 @@ def checked_name(value: object, what: str = "a name") -> str:
 
 
 def name_of(whole: str, key: object) -> str:
-    """The name of one key of something that has many: `logins/ann`. No two pairs share one."""
+    """Return the name of one key of something that has many, as `logins/ann`. No two pairs share a name."""
     if not isinstance(key, str):
         raise InvalidName(key, f"a key must be text, not {type(key).__name__}")
     if not key:
@@ -51,20 +51,20 @@ def name_of(whole: str, key: object) -> str:
 
 
 def between_braces(name: str) -> str:
-    """A name as it stands in the keys of a server, between braces: what its slot is counted from."""
+    """Return a name as it stands between braces in the keys of a server: Redis Cluster computes its slot from that."""
     return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
 
 
 def readable(name: str) -> str:
-    """A name as people read it: entries of directories have a NUL inside, and a letter for their kind."""
+    """Return a name as people read it. The name of a registry entry has a NUL inside, and a letter for its kind."""
     if "\0" not in name:
         return name
-    directory, _, entry = name.partition("\0")
-    return f"{directory}/{entry[1:]}".replace("\0", "/")
+    registry, _, entry = name.partition("\0")
+    return f"{registry}/{entry[1:]}".replace("\0", "/")
 
 
 def is_unicode(text: str) -> bool:
-    """Whether every engine can keep this text; lone surrogates have no form outside this process."""
+    """Return whether every engine can store this text; lone surrogates cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -73,16 +73,16 @@ def is_unicode(text: str) -> bool:
 
 
 def new_token() -> str:
-    """Sixteen random bytes: two attempts never share one, on any machine.
+    """Return sixteen random bytes as text: two attempts never share a token, on any machine.
 
-    Drawn one by one. A supply in memory would be shared by processes that were copied unnoticed: a fork in C, a machine
-    restored twice. Both would hold under one token, and nobody could tell them apart.
+    Each token is drawn alone. Processes that were copied unnoticed (a fork in C, a machine restored twice) would share
+    a supply in memory. Both would hold under one token, and no engine could tell them apart.
     """
     return os.urandom(16).hex()
 
 
 class Holder(NamedTuple):
-    """A readable identity: which process on which machine, since when, and what it says of itself."""
+    """The process that holds a lease: host, pid, start of the process, label, and free info. For people to read."""
 
     host: str
     pid: int
@@ -92,18 +92,18 @@ class Holder(NamedTuple):
 
     def __str__(self) -> str:
         if not self.host:
-            return self.label  # somebody who is expected, and has not come
+            return self.label  # a successor that is expected, and has not come yet
         return f"{self.host}:{self.pid}" + (f" ({self.label})" if self.label else "")
 
     def packed(self) -> str:
-        """The form in which engines keep it."""
+        """Return the text in which engines store it."""
         import json  # noqa: PLC0415 - once per client
 
         return json.dumps(self._asdict(), separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
     def unpacked(cls, text: str) -> Holder:
-        """Read a packed owner; whatever another version wrote is shown, never trusted."""
+        """Read a packed holder. Text that another version wrote is shown as it is, never trusted."""
         import json  # noqa: PLC0415 - only for people
 
         try:
@@ -115,12 +115,12 @@ class Holder(NamedTuple):
 
 @lru_cache(maxsize=64)
 def holder_shown(packed: str) -> str:
-    """A packed owner for people. Kept, because whoever contends meets the same few others again and again."""
+    """Return a packed holder for people. Cached, because contending processes meet the same few others often."""
     return str(Holder.unpacked(packed))
 
 
 def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
-    """The owner that this process is. Without a label it has that of its pod, if it is in one."""
+    """Return the `Holder` of this process. Without a label it takes the name of its pod, if it runs in one."""
     if label == "":
         label = (os.environ.get("POD_NAME") or os.environ.get("POD_IP") or "")[:LABEL_MAX]
     if not isinstance(label, str) or len(label) > LABEL_MAX or not is_unicode(label):
@@ -147,7 +147,7 @@ def _host() -> str:
 
 @cache
 def _process_start(pid: int) -> int:
-    """When the process began, in clock ticks since boot: a pid that was used again shows another one."""
+    """Return when the process began, in clock ticks since boot: a reused pid has another start."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[19])

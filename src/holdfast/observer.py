@@ -1,7 +1,8 @@
-"""One way to watch everything that matters.
+"""Events: one way to observe everything that matters, for logs, metrics and traces.
 
-An observer is any callable that takes an `Event`. It is called from whichever thread the event happens on and must
-return quickly; what it raises is logged and forgotten. Events carry names and figures, never payloads or passwords.
+An observer is any callable that takes an `Event`. The library calls it on the thread where the event happens, so it
+must return quickly; an exception that it raises is logged and dropped. Events carry names and numbers, never payloads
+or passwords.
 """
 
 from __future__ import annotations
@@ -13,43 +14,43 @@ from typing import NamedTuple
 from holdfast.names import readable
 
 log = logging.getLogger("holdfast")
-# Where warnings go is for the program to say; without a handler of its own, Python would print them.
+# The program decides where warnings go; without a handler of our own, Python would print them.
 log.addHandler(logging.NullHandler())
 DEBUG = logging.DEBUG
-# Asked before what goes well is told, which nobody may want to hear: by the shortest way.
+# Called before events that report success, which most programs ignore: by the shortest way.
 debugging = log.isEnabledFor
 
 KINDS = (
-    "granted",  # seconds: how long it was waited
-    "refused",  # not acquired; seconds: how long it was waited
-    "waiting",  # joined the queue; detail: who holds
-    "renewed",  # seconds: how much trust was left
+    "granted",  # seconds: how long the caller waited
+    "refused",  # not acquired; seconds: how long the caller waited
+    "waiting",  # joined the waiting line; detail: the holder
+    "renewed",  # seconds: how much of the trusted time was left
     "renewed_late",  # the same, but less than a third of the ttl was left
-    "renewal_failed",  # the engine could not be asked; it will be, until the deadline
+    "renewal_failed",  # the engine did not answer; the keeper tries again until the deadline
     "lost",  # seconds: how long it was held; detail: why
     "released",  # seconds: how long it was held
-    "release_delayed",  # the engine could not be told; the keeper goes on
-    "undone",  # what no caller owned was given back
-    "delivery_abandoned",  # the engine could not be told of an end, and will not be: what it keeps lapses; detail: why
-    "duplicate",  # work that is to be done once had been done before
-    "rate_limited",  # a rate or a budget said no; seconds: after how long it may say yes, if it may
-    "fenced",  # a guarded write was refused, and the block of its lease ended by that
+    "release_delayed",  # the engine did not answer; the keeper goes on
+    "undone",  # a lease that no caller had was taken back
+    "delivery_abandoned",  # a release or an undo did not reach the engine and is not tried again; detail: why
+    "duplicate",  # `once` found that the work was done before
+    "rate_limited",  # a rate limit or a budget refused; seconds: after how long it may allow, if it may
+    "fenced",  # a guard refused a write, and the block of its lease ended by that
     "unavailable",  # detail: why
     "abandoned",  # a lease was dropped without a release
     "promise_changed",  # of no lease; detail: weaker, stronger or changed, and what
     "clock_jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
-    "handler_failed",  # the work on a message failed; detail: how, and what becomes of it
-    "dead_lettered",  # a message is a dead letter; detail: why
-    "reclaimed",  # of no lease: consumers were found dead; detail: how many, and what became of what they had
-    "reclaim_postponed",  # of no lease: dead consumers were looked for much too late, so that nobody is taken for dead yet
-    "assigned",  # a key is ours; seconds: how long ago that was asked for
-    "unassigned",  # a key is not ours any more, as we wanted; seconds: how long it was; detail: how it ended
-    "expiry_event",  # of no lease: another consumer's time has ended, as the server tells; detail: whose
-    "events_dropped",  # of no lease: a slow reader has no room for what is only news; detail: how many
-    "events_subscribed",  # of no lease: a server is listened to that tells of the ends of consumers; detail: which
-    "events_missing",  # of no lease: one is not, or tells nothing, so that ends are found later; detail: which, and why
-    "setting_changed",  # of no lease: a setting of a server was changed, as was asked for; detail: which, and to what
-    "engine_restarted",  # of no lease: another run of the engine, or another server, answers; it may have forgotten
+    "handler_failed",  # the work on a message failed; detail: how, and what becomes of the message
+    "dead_lettered",  # a message became a dead letter; detail: why
+    "reclaimed",  # of no lease: consumers were found dead; detail: how many, and what became of their messages
+    "reclaim_postponed",  # of no lease: the search for dead consumers came much too late, so all of them get more time
+    "assigned",  # an owner has a key; seconds: how long ago it claimed the key
+    "unassigned",  # an owner gave a key up; seconds: how long it had the key; detail: how it ended
+    "expiry_event",  # of no lease: the server reported the end of another consumer; detail: which
+    "events_dropped",  # of no lease: a slow reader had no room for events that are only information; detail: how many
+    "events_subscribed",  # of no lease: a server reports the ends of consumers now; detail: which server
+    "events_missing",  # of no lease: a server does not, so ends are found later; detail: which server, and why
+    "setting_changed",  # of no lease: a setting of a server was changed on request; detail: which, and to what
+    "engine_restarted",  # of no lease: the engine restarted, or another server answers; it may have forgotten
 )
 
 _LEVELS = {
@@ -75,7 +76,7 @@ _LEVELS = {
 
 
 class Event(NamedTuple):
-    """Something that happened to a lease."""
+    """Something that happened to a lease, a message or the engine. `KINDS` explains `seconds` and `detail`."""
 
     kind: str
     name: str
@@ -96,9 +97,9 @@ def emit(
     detail: str = "",
     lines: int = 1,
 ) -> None:
-    """Log what happened and hand it to the observer, whose troubles are its own. Nearly free when nobody listens.
+    """Log an event and pass it to the observer. Nearly free if there is no observer and the log level is off.
 
-    `lines` is how many times the line in the log stands for; 0 leaves it out there.
+    `lines` is how many events the log line stands for; 0 writes no line.
     """
     if "\0" in name:
         name = readable(name)

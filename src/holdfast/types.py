@@ -5,7 +5,7 @@ A program rarely makes these values itself, so they are kept out of the top leve
 
 from __future__ import annotations
 
-from holdfast._lazy import later
+from holdfast._lazy import lazy_exports
 
 TYPE_CHECKING = False  # importing typing for its constant would cost every program that imports holdfast
 if TYPE_CHECKING:
@@ -63,4 +63,4 @@ __all__ = [
 ]
 
 
-__getattr__, __dir__ = later(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

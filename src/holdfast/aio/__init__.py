@@ -7,7 +7,7 @@ Leases are kept by a thread, so that a blocked event loop loses none. Besides th
 
 from typing import TYPE_CHECKING
 
-from holdfast._lazy import later
+from holdfast._lazy import lazy_exports
 from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.leader import Leader, Term
@@ -61,4 +61,4 @@ _LATER = {
     "holdfast.aio.ownership": ("Owner", "Assignment"),
     "holdfast.aio.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),
 }
-__getattr__, __dir__ = later(__name__, _LATER)
+__getattr__, __dir__ = lazy_exports(__name__, _LATER)

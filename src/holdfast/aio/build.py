@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.aio.cancellation import settled
+from holdfast.aio.cancellation import finish_in_thread
 from holdfast.aio.lease import Lease
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.core.lease.lock import is_coroutine_function
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 async def run_blocking(call: Callable[[], T]) -> T:
     """Run the function on another thread; a cancelled caller waits until it has ended."""
-    return await settled(call)
+    return await finish_in_thread(call)
 
 
 async def build_once(

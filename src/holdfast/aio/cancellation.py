@@ -1,7 +1,7 @@
-"""Work in a thread that nobody runs away from.
+"""Run blocking work in a thread to its end, also if the task that waits for it is cancelled.
 
-A thread cannot be cancelled. Whoever is cancelled while one works for it stays until the work is over: so that what
-is done next, such as clearing up, cannot meet work that still goes on.
+A thread cannot be cancelled. A task that is cancelled meanwhile waits until the work is over, so that its next step,
+such as cleaning up, does not run beside that work.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def settled(function: Callable[..., T], *arguments: object) -> T:
-    """Call it in a thread; whoever is cancelled meanwhile stays until it is over."""
+async def finish_in_thread(function: Callable[..., T], *arguments: object) -> T:
+    """Call the function in a thread and return its result; a cancelled caller still waits until it is over."""
     call = partial(contextvars.copy_context().run, function, *arguments)
-    # No task: when a loop is closed all of its tasks are cancelled, and the one that waits would hear too soon.
+    # A future, not a task: a closing loop cancels all of its tasks, and the caller would go on too soon.
     work = asyncio.get_running_loop().run_in_executor(None, call)
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
@@ -29,6 +29,6 @@ async def settled(function: Callable[..., T], *arguments: object) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        work.exception()  # looked at: being cancelled is what the caller hears
+        work.exception()  # retrieved, so that asyncio does not warn: the caller gets the cancellation
         raise cancelled
     return work.result()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.aio.cancellation import settled
+from holdfast.aio.cancellation import finish_in_thread
 from holdfast.guards import Bearer, Guard, Stamp, files, redis, sql
 from holdfast.guards.sql_connections import execute_awaited
 from holdfast.rules.guard import stamp_of
@@ -97,19 +97,19 @@ class FileGuard:
 
     async def write(self, lease: Bearer, content: bytes | str) -> None:
         """Replace the file by `content`, or raise `Fenced` if a newer holder than `lease` was here before."""
-        await settled(self._guard.write, lease, content)
+        await finish_in_thread(self._guard.write, lease, content)
 
     async def delete(self, lease: Bearer) -> None:
         """Remove the file, if it exists, or raise `Fenced` if `lease` is outdated."""
-        await settled(self._guard.delete, lease)
+        await finish_in_thread(self._guard.delete, lease)
 
     async def admit(self, lease: Bearer) -> None:
         """Record the fence of `lease` before its holder reads: from now on no older holder can change the file."""
-        await settled(self._guard.admit, lease)
+        await finish_in_thread(self._guard.admit, lease)
 
     async def newest(self) -> Stamp:
         """Return the newest stamp; fence 0 if there is none."""
-        return await settled(self._guard.newest)
+        return await finish_in_thread(self._guard.newest)
 
     def __repr__(self) -> str:
         return repr(self._guard)

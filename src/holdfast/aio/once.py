@@ -1,4 +1,4 @@
-"""Once: at most one success for a key."""
+"""`once`: at most one success per idempotency key."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from holdfast.aio.lease import Lease
 from holdfast.clock import Seconds
 from holdfast.core.lease.lock import awaitable, is_coroutine_function, naming, refuse_generator, refuse_plain
-from holdfast.core.once import once
-from holdfast.core.once.once import OnceBase, Outcome, digest_of
+from holdfast.core.once.once import OnceBase, OnceClaimBase
 from holdfast.errors import InvalidConfig, LeaseLost
 
 if TYPE_CHECKING:
@@ -20,39 +19,48 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class OnceClaim(Outcome, Lease):
-    """Like `blocking.OnceClaim`, awaited."""
+class OnceClaim(OnceClaimBase, Lease):
+    """The claim of one key: true if the work is yours to do, under a lease; false if it was done before."""
 
     async def __aenter__(self) -> OnceClaim:
         try:
-            await once.begin(self)
-            self._owned = True
+            await self._begin()
+            self.delivered = True
             return self  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
-            once.undo(self)
+            self.undo()
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         try:
-            await once.leave(self, error)
+            await self._leave(error)
         finally:
-            once.ended(self)
+            self.end()
         return False
 
 
 class Once(OnceBase):
-    """Like `blocking.Once`, awaited."""
+    """At most one success per idempotency key, in a window of time. Tasks may share it."""
 
     def first(self, key: str, *, payload: Any = None, timeout: Seconds | None = 0) -> OnceClaim:
-        """Like `blocking.Once.first`."""
-        return once.prepared(OnceClaim(*self._fields(key, digest := digest_of(payload))), self, digest, timeout)  # type: ignore[no-any-return]
+        """Return a claim of the key, to be entered as a block; it is false inside if the work was already done.
+
+        `key`: the idempotency key. `payload`: bytes or a JSON value; the same key with another payload raises
+        `PayloadMismatch`. `timeout`: seconds to wait for another caller that is doing the work; `None` waits for ever,
+        `0` asks once, then `NotAcquired`.
+        """
+        return OnceClaim(*self._claim_fields(key, payload, timeout))
 
     async def call(
         self, key: str, work: Callable[[], Awaitable[R]], *, payload: Any = None, timeout: Seconds | None = 0
     ) -> R:
-        """Like `blocking.Once.call`, awaited. A plain function is refused before it runs."""
+        """Call `work` and store its result; return the stored result if the work of the key was already done.
+
+        `key`, `payload`, `timeout`: as in `first`. `work`: a coroutine function without arguments. If it raises, the next
+        call tries again.
+        """
         refuse_plain(work)
         first = self.first(key, payload=payload, timeout=timeout)
         try:
@@ -66,17 +74,20 @@ class Once(OnceBase):
         return result
 
     async def seen(self, key: str) -> bool:
-        """Like `blocking.Once.seen`, awaited."""
-        return await once.seen(self, key)
+        """Return whether the work of `key` was done in the window."""
+        return await self._seen(key)
 
     async def forget(self, key: str) -> None:
-        """Like `blocking.Once.forget`, awaited."""
-        await once.forget(self, key)
+        """Delete the marker of `key`, so that its work can be done again."""
+        await self._forget(key)
 
     def __call__(
         self, key: str, *, timeout: Seconds | None = 0
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-        """Like `blocking.Once.__call__`, for coroutine functions."""
+        """Decorate a coroutine function so that it succeeds at most once per key; a duplicate returns the stored result.
+
+        `key`: the idempotency key; fields in braces are filled in from the arguments. `timeout`: as in `first`.
+        """
 
         def decorate(work: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
             refuse_generator(work)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast._lazy import later
+from holdfast._lazy import lazy_exports
 from holdfast.blocking.budget import Budget, Reservation
 from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.leader import Leader, Term
@@ -56,4 +56,4 @@ _LATER = {
     "holdfast.blocking.ownership": ("Owner", "Assignment"),
     "holdfast.blocking.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),
 }
-__getattr__, __dir__ = later(__name__, _LATER)
+__getattr__, __dir__ = lazy_exports(__name__, _LATER)

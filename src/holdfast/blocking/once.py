@@ -1,4 +1,4 @@
-"""Once: at most one success for a key."""
+"""`once`: at most one success per idempotency key."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
 from holdfast.core.lease.lock import naming, refuse_coroutine, refuse_unfinished
-from holdfast.core.once import once
-from holdfast.core.once.once import OnceBase, Outcome, digest_of
+from holdfast.core.once.once import OnceBase, OnceClaimBase
 from holdfast.core.step import run
 from holdfast.errors import LeaseLost
 
@@ -21,37 +20,46 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class OnceClaim(Outcome, Lease):
-    """The lease of whoever is first with a key; false when the work has been done: then there is nothing to hold."""
+class OnceClaim(OnceClaimBase, Lease):
+    """The claim of one key: true if the work is yours to do, under a lease; false if it was done before."""
 
     def __enter__(self) -> OnceClaim:
         try:
-            run(once.begin(self))
-            self._owned = True
+            run(self._begin())
+            self.delivered = True
             return self  # noqa: TRY300 - an interrupt may strike even here
         except BaseException:
-            once.undo(self)
+            self.undo()
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         try:
-            run(once.leave(self, error))
+            run(self._leave(error))
         finally:
-            once.ended(self)
+            self.end()
         return False
 
 
 class Once(OnceBase):
-    """At most one success for each key, in a window of time. Threads may share it."""
+    """At most one success per idempotency key, in a window of time. Threads may share it."""
 
     def first(self, key: str, *, payload: Any = None, timeout: Seconds | None = 0) -> OnceClaim:
-        """A block for whoever is first; false inside when it has been done. `NotAcquired` while somebody is at it."""
-        return once.prepared(OnceClaim(*self._fields(key, digest := digest_of(payload))), self, digest, timeout)  # type: ignore[no-any-return]
+        """Return a claim of the key, to be entered as a block; it is false inside if the work was already done.
+
+        `key`: the idempotency key. `payload`: bytes or a JSON value; the same key with another payload raises
+        `PayloadMismatch`. `timeout`: seconds to wait for another caller that is doing the work; `None` waits for ever,
+        `0` asks once, then `NotAcquired`.
+        """
+        return OnceClaim(*self._claim_fields(key, payload, timeout))
 
     def call(self, key: str, work: Callable[[], R], *, payload: Any = None, timeout: Seconds | None = 0) -> R:
-        """What the work gives, or gave before, if it has been done. An error of the work lets it be tried again."""
+        """Call `work` and store its result; return the stored result if the work of the key was already done.
+
+        `key`, `payload`, `timeout`: as in `first`. `work`: a function without arguments. If it raises, the next
+        call tries again.
+        """
         refuse_coroutine(work)
         first = self.first(key, payload=payload, timeout=timeout)
         try:
@@ -66,15 +74,18 @@ class Once(OnceBase):
         return result
 
     def seen(self, key: str) -> bool:
-        """Whether it has been done."""
-        return run(once.seen(self, key))
+        """Return whether the work of `key` was done in the window."""
+        return run(self._seen(key))
 
     def forget(self, key: str) -> None:
-        """Let it be done again."""
-        run(once.forget(self, key))
+        """Delete the marker of `key`, so that its work can be done again."""
+        run(self._forget(key))
 
     def __call__(self, key: str, *, timeout: Seconds | None = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Have a function do its work once for each key; fields in braces are filled from its arguments."""
+        """Decorate a function so that it succeeds at most once per key; a duplicate returns the stored result.
+
+        `key`: the idempotency key; fields in braces are filled in from the arguments. `timeout`: as in `first`.
+        """
 
         def decorate(work: Callable[P, R]) -> Callable[P, R]:
             refuse_coroutine(work)

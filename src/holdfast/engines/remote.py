@@ -1,8 +1,9 @@
 """Engines whose rules run here, inside a transaction on a server: the base for databases such as PostgreSQL.
 
 An engine author subclasses `RemoteEngine` and writes one kind of connection for threads and one for asyncio, with the
-same methods. They are coroutines: those of a blocking connection block and never suspend, those of an asyncio connection
-suspend. So the transaction is written once, here, for both, and the asyncio transport needs no worker thread.
+same methods. They are coroutines: those of a blocking connection block and never suspend, those of an asyncio
+connection suspend. So the transaction is written once, here, for both, and the asyncio transport needs no worker
+thread.
 
 What can go wrong on the way is also handled here, once:
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.commands import Acquire, Busy, WaiterHeartbeat
@@ -30,7 +31,7 @@ from holdfast.engines.transport import BaseEngine, BaseTransport, BlockingTransp
 from holdfast.engines.wakeups import AskAgain, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason
 from holdfast.names import new_token
-from holdfast.rules import Moment, Record
+from holdfast.rules import Moment, Record, forget_at_us
 from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
 from holdfast.rules.table import RULES, RuleKind
 from holdfast.rules.trust import HEARTBEAT_MS
@@ -71,8 +72,8 @@ class RemoteConnection(Protocol):
     async def load(self, name: str) -> str | None:
         """Return the text that is stored under a name."""
 
-    async def store(self, name: str, body: str) -> None:
-        """Store a text under a name."""
+    async def store(self, name: str, body: str, forget_us: int) -> None:
+        """Store a text under a name. The server may delete it after `forget_us`, on its clock that never goes back."""
 
     async def heartbeats(self, clients: Sequence[str]) -> Mapping[str, int]:
         """Return when each of these clients sent its last heartbeat, on the server's clock that never goes back."""
@@ -314,7 +315,7 @@ class RemoteTransport(BaseTransport, Generic[C]):
         moment = await self._moment(connection, before, server_time)
         after, answer, wake = rule.apply(before, command, moment)
         if after is not before:
-            await connection.store(command.name, packed(after))
+            await connection.store(command.name, packed(after), forget_at_us(after, self.engine.memory_us))
         if type(command) is WaiterHeartbeat or (type(command) is Acquire and command.wait and type(answer) is Busy):
             await connection.heartbeat(self.engine.client)
         elif type(command) is Acquire:

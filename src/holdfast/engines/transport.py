@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.commands import ASKING, POSITIONED
+from holdfast.commands import POSITIONED, WAITABLE
 from holdfast.engines.wakeups import ThreadWaker
 from holdfast.errors import Unavailable
 
@@ -94,7 +94,7 @@ class BaseTransport:
 
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
         """Answer one command; wake-ups for a waiter are remembered from before the command until it stops waiting."""
-        if type(command) not in ASKING:
+        if type(command) not in WAITABLE:
             return self.answer(command, until_ns)
         return self._acquire(command, until_ns)  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ that the plugin costs nothing in test runs that use no fixture of it.
 
 from __future__ import annotations
 
-from holdfast._lazy import later
+from holdfast._lazy import lazy_exports
 
 TYPE_CHECKING = False  # as typing's, which would have to be imported
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.testing.processes import Worker, Workers
     from holdfast.testing.waiting import eventually
 
-__getattr__, __dir__ = later(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "holdfast.testing.checkers": (

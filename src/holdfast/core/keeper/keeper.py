@@ -215,7 +215,7 @@ class Keeper:
             lease.expire(now_ns)
 
     def _watch_engine(self, now_ns: int) -> None:
-        """Check that the engine is the same, if a lease is held or waited for long enough: short leases cost nothing."""
+        """Check that the engine is the same, if a lease was held or waited for long enough: short ones cost nothing."""
         begun = self._heartbeats.begun_ns()
         begun += [lease.since_ns for lease in self.live_leases() if lease.state is HELD]
         if begun and min(begun) <= now_ns - _LOOK_NS:

@@ -1,10 +1,11 @@
 """The state machine of a lease: its fields, its states and every transition between them.
 
 A lease is trusted until *the moment before the command was sent* + ttl - margin, on the holder's own clock. A lost
-lease stays lost. Only the methods of `LeaseCore` write the state, so a reader finds here every way in which a lease may end.
+lease stays lost. Only the methods of `LeaseCore` write the state, so a reader finds here every way in which a lease may
+end, and why a lease was reported as lost.
 
-Names without a leading underscore that are neither documented properties nor part of the faces are the internal
-interface of a lease: the keeper, the client and the features call them. They are not part of the API.
+The names of this class without a leading underscore are the internal interface of a lease: the keeper, the client and
+the features use them. They are not part of the API (see `LeaseBase._internal`).
 """
 
 from __future__ import annotations

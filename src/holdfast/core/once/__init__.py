@@ -1,1 +1,1 @@
-"""The once package."""
+"""`once`: at most one success per idempotency key."""

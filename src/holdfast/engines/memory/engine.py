@@ -13,7 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS_PER_US
-from holdfast.commands import ASKING, POOL, Acquire, Busy, PoolHeartbeat, WaiterHeartbeat
+from holdfast.commands import POOL, WAITABLE, Acquire, Busy, PoolHeartbeat, WaiterHeartbeat
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines import Caveat, Promise
 from holdfast.engines.admin import EngineReport, Fact, NamePage
@@ -179,7 +179,7 @@ class MemoryStore(Store):
         answer, wakeups = rule.apply(pool.pool_state, command, moment)
         pool.touched_us = now_us
         woken += wakeups
-        if type(command) is PoolHeartbeat or (type(command) in ASKING and isinstance(answer, Busy)):
+        if type(command) is PoolHeartbeat or (type(command) in WAITABLE and isinstance(answer, Busy)):
             self.domain.alive_until_us[self.client] = now_us + HEARTBEAT_MS * 1000
         return answer  # type: ignore[no-any-return]
 

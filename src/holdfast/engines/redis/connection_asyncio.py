@@ -1,8 +1,8 @@
-"""The asyncio wire: one connection that all tasks of a client share.
+"""An asyncio connection that all tasks of a client share.
 
-Replies come in the order of the questions. A caller that was cancelled leaves its place in that order: its reply is
-drained when it comes. One timer per connection watches the oldest question; when it is too late, nobody knows what
-became of anything that was asked, and everybody is told so.
+Replies come in the order of the commands. A cancelled caller keeps its place in that order, and its reply is dropped
+when it comes. One timer per connection watches the oldest command; when its reply is late, the outcome of every command
+on the connection is unknown, and all callers get `ReplyLost`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.engines.redis.connection_blocking import MORE, reader
+from holdfast.engines.redis.connection_blocking import INCOMPLETE, reader
 from holdfast.errors import ReplyLost
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def run_in_thread(call: Callable[[], T]) -> T:
 
 
 class MultiplexedConnection(asyncio.BufferedProtocol):
-    """One shared connection."""
+    """One connection, shared by many tasks."""
 
     def __init__(self, writer: asyncio.StreamWriter, url: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -50,7 +50,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._reader = reader()
         self._buffer = bytearray(_READ)
         self._view = memoryview(self._buffer)
-        self._asked: deque[tuple[asyncio.Future[Any], float]] = deque()  # and until when each has time
+        self._pending: deque[tuple[asyncio.Future[Any], float]] = deque()  # each with its deadline
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self.closed = False
@@ -60,29 +60,29 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     async def open(cls, node: Node) -> MultiplexedConnection:
         return cls(await node.open_stream(), node.url)
 
-    def ask(self, command: bytes, limit_s: float) -> asyncio.Future[Any]:
+    def send(self, command: bytes, limit_s: float) -> asyncio.Future[Any]:
         """Send one command; the future gives its reply, or `ReplyLost`."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
             future.set_exception(self._lost("the connection was closed"))
             return future
         until_s = self._loop.time() + limit_s
-        self._send(command)
-        self._asked.append((future, until_s))
+        self._write(command)
+        self._pending.append((future, until_s))
         if self._timer is None:
-            self._timer = self._loop.call_at(until_s, self._look)
+            self._timer = self._loop.call_at(until_s, self._check_deadline)
         return future
 
-    async def ask_all(self, commands: bytes, count: int, limit_s: float) -> list[Any]:
-        """Send several commands in one write; that many replies."""
-        asked = [self.ask(commands if number == 0 else b"", limit_s) for number in range(count)]
-        return list(await asyncio.gather(*asked))
+    async def send_all(self, commands: bytes, count: int, limit_s: float) -> list[Any]:
+        """Send several commands in one write, and return that many replies."""
+        futures = [self.send(commands if number == 0 else b"", limit_s) for number in range(count)]
+        return list(await asyncio.gather(*futures))
 
-    def _send(self, commands: bytes) -> None:
-        if not self._asked:
+    def _write(self, commands: bytes) -> None:
+        if not self._pending:
             self._transport.write(commands)
         elif commands:
-            # Somebody waits already, so this loop is busy: what comes in the same round goes out in one write.
+            # Other tasks wait for replies, so the loop is busy: commands of one round of the loop go out in one write.
             if not self._unsent:
                 self._loop.call_soon(self._flush)
             self._unsent.append(commands)
@@ -92,14 +92,14 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         if not self.closed:
             self._transport.write(b"".join(commands))
 
-    def _look(self) -> None:
-        """The oldest question decides: the timer is set again for it, or the connection is given up."""
+    def _check_deadline(self) -> None:
+        """Set the timer for the oldest command again, or close the connection if its reply is late."""
         self._timer = None
-        if not self._asked:
+        if not self._pending:
             return
-        oldest_s = min(until_s for _, until_s in self._asked)
+        oldest_s = min(until_s for _, until_s in self._pending)
         if oldest_s > self._loop.time():
-            self._timer = self._loop.call_at(oldest_s, self._look)
+            self._timer = self._loop.call_at(oldest_s, self._check_deadline)
         else:
             self._fail("no answer in time")
 
@@ -109,8 +109,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             self._reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]
-            while (reply := self._reader.gets()) is not MORE:
-                future, _ = self._asked.popleft()
+            while (reply := self._reader.gets()) is not INCOMPLETE:
+                future, _ = self._pending.popleft()
                 if not future.done():
                     future.set_result(reply)
         except Exception as error:
@@ -126,17 +126,17 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         self._fail("the connection was closed")
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, cause: str) -> None:
         if self.closed:
             return
         self.closed = True
         self._writer.close()
         if self._timer is not None:
             self._timer.cancel()
-        asked, self._asked = self._asked, deque()
-        for future, _ in asked:
+        pending, self._pending = self._pending, deque()
+        for future, _ in pending:
             if not future.done():
-                future.set_exception(self._lost(why))
+                future.set_exception(self._lost(cause))
 
-    def _lost(self, why: str) -> ReplyLost:
-        return ReplyLost("redis", "reply lost", f"{self._url}: {why}")
+    def _lost(self, cause: str) -> ReplyLost:
+        return ReplyLost("redis", "reply lost", f"{self._url}: {cause}")

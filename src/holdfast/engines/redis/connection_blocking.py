@@ -1,7 +1,7 @@
-"""The blocking wire: one socket, one command at a time, or several in one write.
+"""A blocking connection: one socket, one command at a time, or several in one write.
 
-An exchange either gives every reply or raises. `ReplyLost` means that something was sent and its fate is unknown; the
-link is then closed, because a late reply must never be taken for the answer to a later question.
+An exchange either returns every reply or raises. `ReplyLost` means that something was sent and its outcome is unknown;
+the connection is then closed, because a late reply must never be taken for the answer to a later command.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ from holdfast.errors import ReplyLost, Unavailable
 if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
 
-MORE = object()
+INCOMPLETE = object()
 _READ = 65536
-_ONE_WRITE = 65536  # what the buffer of an idle connection takes for sure
+_ONE_WRITE = 65536  # the buffer of an idle connection always takes so much
 
 
 def reader() -> hiredis.Reader:
-    """A parser of replies. Errors come as objects; `MORE` says that a reply is not whole yet.
+    """Return a parser of replies. Errors come as objects; `INCOMPLETE` means that more bytes are needed.
 
-    Bytes that are no text are escaped: bodies of messages may be any bytes, and are made bytes again.
+    Bytes that are not UTF-8 are escaped: bodies of messages may be any bytes, and become the same bytes again.
     """
-    return hiredis.Reader(encoding="utf-8", errors="surrogateescape", notEnoughData=MORE, replyError=hiredis.ReplyError)
+    return hiredis.Reader(
+        encoding="utf-8", errors="surrogateescape", notEnoughData=INCOMPLETE, replyError=hiredis.ReplyError
+    )
 
 
 class RedisConnection:
-    """A connection of one thread at a time. `run_id`: the run of the server that it leads to, once that was told."""
+    """A connection that one thread at a time uses. `run_id`: the run of the server that it leads to, once known."""
 
     run_id = ""
 
     def __init__(self, node: Node, limit_s: float | None = None) -> None:
         self._url = node.url
         self._socket = node.open_socket(limit_s)
-        # Python asks the kernel whether a socket with a timeout can be written to before it writes. The buffer of a
-        # link that is free is empty, so a second object, which knows no timeout, just writes. It has a descriptor of
-        # its own: two owners of one would close it twice, and by the second time it may be another file's.
+        # Before each write, Python polls a socket that has a timeout. The buffer of an idle connection is empty, so a
+        # second socket object without a timeout writes at once. It has a descriptor of its own: two objects with one
+        # descriptor would close it twice, and by the second time it may belong to another file.
         tls = isinstance(self._socket, ssl.SSLSocket)
         try:
             self._out = self._socket if tls else socket.socket(fileno=os.dup(self._socket.fileno()))
-        except OSError as error:  # there is no descriptor left
+        except OSError as error:  # no descriptor is left
             self._socket.close()
             raise Unavailable("redis", "unreachable", f"{self._url}: {error}") from error
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()
 
-    def ask(self, command: bytes, limit_s: float) -> Any:
-        """Send one command and read its reply, within the limit. The common case of `exchange`, without its lists."""
+    def send(self, command: bytes, limit_s: float) -> Any:
+        """Send one command and return its reply: the common case of `exchange`, without its lists."""
         if len(command) <= _ONE_WRITE:
             try:
                 if limit_s != self._limit_s:
@@ -73,27 +75,27 @@ class RedisConnection:
                 reply = read.gets()
             except hiredis.HiredisError as error:
                 raise self._lost(error, limit_s) from error
-            if reply is not MORE:
+            if reply is not INCOMPLETE:
                 return reply
-            command = b""  # the rest of the reply is still on its way, or the server has closed
+            command = b""  # the rest of the reply is yet to come, or the server has closed the connection
         return self.exchange(command, 1, limit_s)[0]
 
     def exchange(self, commands: bytes, count: int, limit_s: float) -> list[Any]:
-        """Send the commands in one write and read that many replies, within the limit."""
+        """Send the commands in one write, and return that many replies, within the limit."""
         if limit_s != self._limit_s:
             self._set_limit(limit_s)
         until_s = monotonic() + limit_s
         replies: list[Any] = []
-        link, read = self._socket, self._reader
+        connected, read = self._socket, self._reader
         try:
-            link.sendall(commands)
+            connected.sendall(commands)
             while True:
-                data = link.recv(_READ)
+                data = connected.recv(_READ)
                 self.used_s = monotonic()
                 if not data:
                     raise ConnectionError("the server closed the connection")
                 read.feed(data)
-                while (reply := read.gets()) is not MORE:
+                while (reply := read.gets()) is not INCOMPLETE:
                     replies.append(reply)
                 if len(replies) >= count:
                     return replies
@@ -106,28 +108,28 @@ class RedisConnection:
             raise
 
     def _lost(self, error: Exception, limit_s: float) -> ReplyLost:
-        """What trouble on the wire means: the link is of no use any more, and nobody knows what was applied."""
+        """Close the connection, and return the error: it is unknown which commands were applied."""
         self.close()
         late = isinstance(error, TimeoutError | BlockingIOError)
-        why = f"no answer within {limit_s:.3f} s" if late else str(error)
-        return ReplyLost("redis", "reply lost", f"{self._url}: {why}")
+        cause = f"no answer within {limit_s:.3f} s" if late else str(error)
+        return ReplyLost("redis", "reply lost", f"{self._url}: {cause}")
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def say(self, command: bytes) -> None:
-        """Send a command whose answer will be heard with the rest, on a link that is subscribed."""
+    def write(self, command: bytes) -> None:
+        """Send a command on a subscribed connection; `read_pushed` returns its reply with the rest."""
         try:
             self._socket.sendall(command)
         except OSError as error:
             raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
 
-    def heard(self) -> list[Any]:
-        """What has come unasked, on a link that is subscribed."""
+    def read_pushed(self) -> list[Any]:
+        """Return what the server has pushed to a subscribed connection."""
         try:
             data = self._socket.recv(_READ)
             while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-                data += self._socket.recv(_READ)  # decrypted already, so that no poll would tell of it
+                data += self._socket.recv(_READ)  # decrypted already: no poll would report it
         except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
             return []
         except OSError as error:
@@ -137,14 +139,14 @@ class RedisConnection:
         replies = []
         try:
             self._reader.feed(data)
-            while (reply := self._reader.gets()) is not MORE:
+            while (reply := self._reader.gets()) is not INCOMPLETE:
                 replies.append(reply)
         except hiredis.HiredisError as error:
             raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
         return replies
 
     def alive(self) -> bool:
-        """Whether the idle link still stands: nothing may have come, not even its end."""
+        """Return whether an idle connection still stands: it has received nothing, not even its end."""
         try:
             self._socket.setblocking(False)
             self._socket.recv(1)
@@ -157,7 +159,7 @@ class RedisConnection:
         return False
 
     def cut(self) -> None:
-        """End an exchange that another thread is in: it sees the end of the connection."""
+        """End the exchange of another thread: it sees the end of the connection."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -168,6 +170,6 @@ class RedisConnection:
         self._socket.close()
 
     def _set_limit(self, limit_s: float) -> None:
-        # Python's own timeout costs a poll per call. The kernel's would be free, but every signal would start it anew.
+        # Python's timeout costs a poll per call. The kernel's would cost nothing, but every signal would restart it.
         self._limit_s = limit_s
         self._socket.settimeout(max(0.001, limit_s))

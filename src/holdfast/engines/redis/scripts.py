@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import ASKING, Acquire, Borrow, Hit
+from holdfast.commands import WAITABLE, Acquire, Borrow, Hit
 from holdfast.engines.redis import counters, lease, pool, queue, registry
 from holdfast.engines.redis.keys import record_key
 from holdfast.engines.redis.resp import bulk, bulk_of, packed, repeated
@@ -85,7 +85,7 @@ class Packer:
             if script.count is None:
                 return self._hit(command) if kind is Hit and not whole else self._pack_all(script, command, whole=whole)
             text = self._head(kind, command.name, alone) + script.arguments(command)  # type: ignore[arg-type]
-            if kind in ASKING:
+            if kind in WAITABLE:
                 text += _POPPED if pops else _PUBLISHED if command.wait else _NO_WAIT  # type: ignore[union-attr]
         if whole:
             script = SCRIPTS[kind]

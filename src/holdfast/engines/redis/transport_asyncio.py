@@ -1,4 +1,4 @@
-"""The asyncio form over Redis: one shared connection for all tasks, opened by whoever needs it first."""
+"""The asyncio transport for Redis: one connection per node that all tasks share, opened when it is first needed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import hiredis
 
 from holdfast.clock import SYSTEM
-from holdfast.commands import ASKING, POSITIONED, ChangePool
+from holdfast.commands import POSITIONED, WAITABLE, ChangePool
 from holdfast.engines.redis.connection_asyncio import MultiplexedConnection, run_in_thread
 from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.replies import answered
-from holdfast.engines.redis.routing import NodeConnections, bounded, leave, unknown_script
+from holdfast.engines.redis.routing import NodeConnections, bounded, retire, unknown_script
 from holdfast.engines.redis.server_info import GREETING
 from holdfast.engines.redis.transport_base import RedisTransport
 from holdfast.engines.transport_asyncio import AsyncioTransport
@@ -32,21 +32,21 @@ T = TypeVar("T")
 
 
 class SharedConnection(NodeConnections):
-    """The one connection of a form to one node."""
+    """The one connection of a transport to one node."""
 
-    def __init__(self, node: Node, sight: ServerIdentity) -> None:
-        super().__init__(node, sight)
-        self.stream: MultiplexedConnection | None = None
+    def __init__(self, node: Node, identity: ServerIdentity) -> None:
+        super().__init__(node, identity)
+        self.open_connection: MultiplexedConnection | None = None
         self._opening: asyncio.Task[MultiplexedConnection] | None = None
 
     async def open(self, limit_s: float) -> MultiplexedConnection:
-        """Open it. A caller that leaves meanwhile does not take it from the others.
+        """Open the connection. A cancelled caller does not cancel it for the others.
 
-        Whoever has less time than an exchange may take does not wait for longer; to open it may take as long as it was
-        given for that.
+        A caller with less time than an exchange may take waits no longer than that. The opening itself may take its
+        connect timeout.
         """
-        if self.left:
-            raise Unavailable("redis", MOVING, f"{self.node.url} has just been left")
+        if self.retired:
+            raise Unavailable("redis", MOVING, f"{self.node.url} is no longer used")
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._greeted())
             self._opening.add_done_callback(self._opened)
@@ -54,53 +54,53 @@ class SharedConnection(NodeConnections):
         done, _ = await asyncio.wait((opening,), timeout=limit_s if limit_s < self.node.wire_s else None)
         if not done:
             late = ReplyLost("redis", "reply lost", f"{self.node.url}: no connection within {limit_s:.3f} s")
-            raise self.sight.unanswered(late)
+            raise self.identity.greeting_lost(late)
         return opening.result()
 
     async def _greeted(self) -> MultiplexedConnection:
-        """A connection that has told which run of which server it leads to."""
-        stream, asked_ns = await MultiplexedConnection.open(self.node), SYSTEM.now_ns()
+        """Open a connection, and learn which run of which server it leads to."""
+        connection, sent_ns = await MultiplexedConnection.open(self.node), SYSTEM.now_ns()
         try:
-            reply = await stream.ask(GREETING, self.node.wire_s)
+            reply = await connection.send(GREETING, self.node.wire_s)
         except ReplyLost as error:
-            raise self.sight.unanswered(error) from error
+            raise self.identity.greeting_lost(error) from error
         except BaseException:
-            stream.close()
+            connection.close()
             raise
-        self.sight.greeted(reply, asked_ns, SYSTEM.now_ns())
-        return stream
+        self.identity.record_greeting(reply, sent_ns, SYSTEM.now_ns())
+        return connection
 
     def _opened(self, opening: asyncio.Task[MultiplexedConnection]) -> None:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
-            self.stream = opening.result()
-            if self.left:
-                self.drop()
+            self.open_connection = opening.result()
+            if self.retired:
+                self.close_idle()
 
-    def drop(self) -> None:
-        if self.stream is not None:
-            self.stream.close()
+    def close_idle(self) -> None:
+        if self.open_connection is not None:
+            self.open_connection.close()
 
     async def close(self) -> None:
         if self._opening is not None:
-            # Nobody waits for it any more: whoever did was cancelled.
+            # No task waits for it any more: those that did were cancelled.
             self._opening.cancel()
             await asyncio.wait((self._opening,))
-        self.drop()
+        self.close_idle()
 
 
 class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
-    """What tasks use."""
+    """The transport for tasks."""
 
     def __init__(self, engine: RedisEngine) -> None:
         super().__init__(engine)
-        self._apart: RedisBlockingTransport | None = None
+        self._confirming: RedisBlockingTransport | None = None
 
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
-        """What every form does, in one frame: a task wakes up through each of them."""
+        """Answer one command: what every transport does, in one frame, because a task wakes up through each of them."""
         self.check_loop()
         waiter_registry, answer = self._engine.waiter_registry, None
-        acquires = type(command) in ASKING
+        acquires = type(command) in WAITABLE
         if acquires and command.wait:  # type: ignore[union-attr]
             waiter_registry.expect(command.token)  # type: ignore[union-attr]
         try:
@@ -109,60 +109,60 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
                 limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
                 if type(command) is ChangePool:
                     limit_s += extra_s(command)
-                lane = self._only or self._connections_of(command.name)
-                stream = lane.stream
-                if stream is None or stream.closed:
-                    stream = await lane.open(limit_s)
-                reply = await stream.ask(engine.packer.pack(command), limit_s)
+                shared = self._only or self._connections_of(command.name)
+                connection = shared.open_connection
+                if connection is None or connection.closed:
+                    connection = await shared.open(limit_s)
+                reply = await connection.send(engine.packer.pack(command), limit_s)
                 if type(reply) is hiredis.ReplyError:
-                    reply = await self._once_more(lane, stream, command, reply, limit_s)
+                    reply = await self._send_whole(shared, connection, command, reply, limit_s)
                 answer = answered(type(command), reply)
-            except Unavailable as trouble:
-                answer = await self._follow_one(command, trouble, until_ns)
+            except Unavailable as error:
+                answer = await self._follow_one(command, error, until_ns)
             return answer
         finally:
             if acquires and not (type(answer) in POSITIONED and answer.position is not None):  # type: ignore[union-attr]
                 waiter_registry.forget(command.token)  # type: ignore[union-attr]
 
-    async def _once_more(
+    async def _send_whole(
         self,
-        lane: SharedConnection,
-        stream: MultiplexedConnection,
+        shared: SharedConnection,
+        connection: MultiplexedConnection,
         command: Command,
         reply: hiredis.ReplyError,
         limit_s: float,
     ) -> Any:
-        """A server that only did not know the script is sent its text."""
+        """Send the text of the script to a server that did not know it; raise any other error."""
         if unknown_script(reply):
-            reply = await stream.ask(self._engine.packer.pack(command, whole=True), limit_s)
+            reply = await connection.send(self._engine.packer.pack(command, whole=True), limit_s)
         if type(reply) is hiredis.ReplyError:
-            raise self._refused(lane.node.url, reply)
+            raise self._refused(shared.node.url, reply)
         return reply
 
     def _new_connections(self, node: Node) -> SharedConnection:
-        return SharedConnection(node, self._engine.known_servers.of(node))
+        return SharedConnection(node, self._engine.known_servers.identity_of(node))
 
-    async def _send_all(self, lane: SharedConnection, commands: bytes, count: int, limit_s: float) -> list[Any]:
+    async def _send_all(self, connections: SharedConnection, commands: bytes, count: int, limit_s: float) -> list[Any]:
         self.check_loop()
-        stream = lane.stream
-        if stream is None or stream.closed:
-            stream = await lane.open(limit_s)
-        return await stream.ask_all(commands, count, limit_s)
+        connection = connections.open_connection
+        if connection is None or connection.closed:
+            connection = await connections.open(limit_s)
+        return await connection.send_all(commands, count, limit_s)
 
     async def _run_in_thread(self, call: Callable[[], T]) -> T:
         return await run_in_thread(call)
 
-    def _links_of(self, lane: SharedConnection) -> ConnectionPool:
-        """Connections of their own: what waits would hold up all other tasks."""
-        if self._apart is None:
-            self._apart = self._engine.transport(owns=False)
-        return self._apart.connections_at(lane.node)
+    def _pool_of(self, connections: SharedConnection) -> ConnectionPool:
+        """Return connections of their own: a command that blocks would hold up all other tasks."""
+        if self._confirming is None:
+            self._confirming = self._engine.transport(owns=False)
+        return self._confirming.connections_at(connections.node)
 
-    def moved(self) -> None:
+    def topology_changed(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self.tidy)
+            self._loop.call_soon_threadsafe(self.retire_unused)
         except RuntimeError:
-            return  # the loop is closed, and with it all that it had open
+            return  # the loop is closed, and its connections with it
 
     async def listen(self, token: str) -> bool:
         if self._engine.listening:
@@ -172,9 +172,9 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
     async def close(self) -> None:
         self._only = None
         while self._connections:
-            lane = self._connections.popitem()[1]
-            leave(lane)
-            await lane.close()
-        if self._apart is not None:
-            await self._apart.close()
+            shared = self._connections.popitem()[1]
+            retire(shared)
+            await shared.close()
+        if self._confirming is not None:
+            await self._confirming.close()
         await run_in_thread(self._engine.close)

@@ -1,6 +1,6 @@
-"""What a form asks beside the commands of leases: what its servers promise, and whether their replicas have heard.
+"""The part of a Redis transport that both faces share besides routing: promises, and confirmation by replicas.
 
-Each server is asked for itself. One that is silent has its part of the time and no more.
+Each server gets its own commands and its own share of the time, so that a silent one does not cost the others theirs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from holdfast.commands.queue import Published
 from holdfast.engines.redis.promise import promised_by_all
 from holdfast.engines.redis.redirects import Redirected
 from holdfast.engines.redis.routing import (
-    AT_ONCE,
+    COMMANDS_PER_WRITE,
+    NOT_SENT,
     PAUSE_MAX_S,
     PAUSE_S,
-    UNASKED,
-    L,
+    C,
     RoutingTransport,
     as_unavailable,
     redirects_of,
 )
-from holdfast.engines.redis.server_info import QUESTIONS
+from holdfast.engines.redis.server_info import FACT_COMMANDS
 from holdfast.errors import MOVING, ReplyLost, Unavailable
 
 if TYPE_CHECKING:
@@ -35,65 +35,67 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.transport_blocking import ConnectionPool
 
 
-# What counts only once every known replica has it.
-_COUNTS = (Granted, Renewed, Published)
+# The answers that count only once every known replica has the write.
+_CONFIRMED = (Granted, Renewed, Published)
 
 
-class RedisTransport(RoutingTransport[L]):
-    """The half of a Redis form that looks at its servers."""
+class RedisTransport(RoutingTransport[C]):
+    """A transport that can confirm writes by replicas and read what its servers promise."""
 
-    def _links_of(self, lane: L) -> ConnectionPool:
-        """Connections to the same node on which a command may block."""
+    def _pool_of(self, connections: C) -> ConnectionPool:
+        """Return a pool to the same node, for commands that block."""
         raise NotImplementedError
 
     async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
         replies = await self._confirm_round(commands, until_ns)
-        lost = list(redirects_of(replies))
-        if lost:
-            # Sent as any others, they find whoever answers for them now; those that do are confirmed there.
-            told = await self.apply_all([commands[at] for at in lost], until_ns)
-            for at, reply in zip(lost, told, strict=True):
+        redirected = list(redirects_of(replies))
+        if redirected:
+            # Send them as usual, so that they find their servers; then confirm those that were answered.
+            answers = await self.apply_all([commands[at] for at in redirected], until_ns)
+            for at, reply in zip(redirected, answers, strict=True):
                 replies[at] = reply
-            found = [at for at in lost if not isinstance(replies[at], Unavailable)]
+            found = [at for at in redirected if not isinstance(replies[at], Unavailable)]
             again = await self._confirm_round([commands[at] for at in found], until_ns)
             for at, reply in zip(found, again, strict=True):
                 replies[at] = as_unavailable(reply) if isinstance(reply, Redirected) else reply
         return replies
 
     async def _confirm_round(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
-        """Ask each server once, and have its replicas hear of it."""
-        replies: list[Reply] = [UNASKED] * len(commands)
-        for lane, which, share in self._by_node(commands, range(len(commands)), replies):
+        """Send each server its commands once, and wait for its replicas."""
+        replies: list[Reply] = [NOT_SENT] * len(commands)
+        for connections, which, share in self._by_node(commands, range(len(commands)), replies):
             now_ns = SYSTEM.now_ns()
-            lane_until_ns = now_ns + max(0, until_ns - now_ns) // share
-            for start in range(0, len(which), AT_ONCE):
-                part = which[start : start + AT_ONCE]
+            node_until_ns = now_ns + max(0, until_ns - now_ns) // share
+            for start in range(0, len(which), COMMANDS_PER_WRITE):
+                part = which[start : start + COMMANDS_PER_WRITE]
                 try:
-                    told = await self._confirmed(lane, [commands[at] for at in part], lane_until_ns)
+                    answers = await self._confirmed(connections, [commands[at] for at in part], node_until_ns)
                 except Unavailable as error:
-                    self._fails(lane)
+                    self._mark_failing(connections)
                     for at in which[start:]:
                         replies[at] = error
                     break
-                for at, reply in zip(part, told, strict=True):
+                for at, reply in zip(part, answers, strict=True):
                     replies[at] = reply
         return replies
 
-    async def _confirmed(self, lane: L, commands: Sequence[Command], until_ns: int) -> list[Reply]:
-        from holdfast.engines.redis.replicas import confirmed  # noqa: PLC0415 - only for those who use it
+    async def _confirmed(self, connections: C, commands: Sequence[Command], until_ns: int) -> list[Reply]:
+        from holdfast.engines.redis.replicas import confirmed  # noqa: PLC0415 - only for clients that confirm
 
-        packer, links = self._engine.packer, self._links_of(lane)
-        replies, short = await self._run_in_thread(partial(confirmed, packer, links, commands, until_ns))
-        told = self._answers(lane.node.url, commands, replies)
-        return told if short is None else [short if isinstance(each, _COUNTS) else each for each in told]
+        packer, pool = self._engine.packer, self._pool_of(connections)
+        replies, unconfirmed = await self._run_in_thread(partial(confirmed, packer, pool, commands, until_ns))
+        answers = self._answers(connections.node.url, commands, replies)
+        if unconfirmed is None:
+            return answers
+        return [unconfirmed if isinstance(answer, _CONFIRMED) else answer for answer in answers]
 
     async def promise(self, until_ns: int | None = None) -> Promise:
-        """Asked again while servers are being replaced, for as long as one exchange may take: it is only a question."""
+        """Return what the servers promise; repeat the reads for one exchange while servers are being replaced."""
         follows = self._engine.topology.follows
         until_s, pause_s = monotonic() + self._limit_s(until_ns), PAUSE_S
         while True:
             try:
-                return await self._seen(until_s)
+                return await self._read_promise(until_s)
             except Unavailable as error:
                 passing = isinstance(error, ReplyLost) or error.reason == MOVING
                 if not follows or not passing or monotonic() + pause_s >= until_s:
@@ -101,24 +103,24 @@ class RedisTransport(RoutingTransport[L]):
             await self.waker().wait(SYSTEM.now_ns() + int(pause_s * NS))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _seen(self, until_s: float) -> Promise:
-        """What the servers are like now; each has its share of the time."""
+    async def _read_promise(self, until_s: float) -> Promise:
+        """Read the facts of every server once; each has its share of the time."""
         engine, topology = self._engine, self._engine.topology
         if topology.follows:
             await self._run_in_thread(lambda: topology.refresh(max(0.01, until_s - monotonic())))
             if not topology.whole:
                 raise Unavailable("redis", MOVING, f"some of the slots of {topology.url} have no server")
-        lanes = [self.connections_at(node) for node in topology.nodes()]
-        seen = []
-        for before, lane in enumerate(lanes):
-            asked_ns, share_s = SYSTEM.now_ns(), max(0.01, (until_s - monotonic()) / (len(lanes) - before))
+        nodes = [self.connections_at(node) for node in topology.nodes()]
+        facts = []
+        for before, connections in enumerate(nodes):
+            sent_ns, share_s = SYSTEM.now_ns(), max(0.01, (until_s - monotonic()) / (len(nodes) - before))
             try:
-                replies = await self._send_all(lane, b"".join(QUESTIONS), len(QUESTIONS), share_s)
+                replies = await self._send_all(connections, b"".join(FACT_COMMANDS), len(FACT_COMMANDS), share_s)
             except Unavailable:
-                self._fails(lane)
+                self._mark_failing(connections)
                 raise
-            seen.append((lane.node.url, engine.facts(lane.sight, replies, asked_ns, SYSTEM.now_ns())))
-        return promised_by_all(seen)
+            facts.append((connections.node.url, engine.facts(connections.identity, replies, sent_ns, SYSTEM.now_ns())))
+        return promised_by_all(facts)
 
     def events(self) -> Sequence[EngineEvent]:
         return self._engine.known_servers.events()

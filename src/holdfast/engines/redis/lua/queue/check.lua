@@ -197,7 +197,7 @@ elseif part == DEAD_LETTERS then
     add_value(id)
     bytes = bytes + #dead_letter
     local died = string.match(dead_letter, '^(%d+) ')
-    if not died or not redis.call('ZSCORE', base .. ':dead_order', dead_letter_position(died, id)) then
+    if not died or not redis.call('ZSCORE', base .. ':dead_order', position_of_dead_letter(died, id)) then
       add_fault(DEAD_NOT_IN_ORDER, id)
     end
   end)
@@ -207,7 +207,7 @@ elseif part == DEAD_ORDER then
     local dead_letter = redis.call('HGET', base .. ':dead', id)
     local died = dead_letter and string.match(dead_letter, '^(%d+) ')
     bytes = bytes + (dead_letter and #dead_letter or 0)
-    if not died or dead_letter_position(died, id) ~= position then add_fault(MISSING, position) end
+    if not died or position_of_dead_letter(died, id) ~= position then add_fault(MISSING, position) end
   end)
 else
   for i = 7, #ARGV, 2 do

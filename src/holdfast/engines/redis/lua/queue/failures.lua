@@ -29,7 +29,7 @@ local function store_dead_letters(most)
   local positions = {}
   for i = 1, #dead_letters, 2 do
     positions[#positions + 1] = '0'
-    positions[#positions + 1] = dead_letter_position(now, dead_letters[i])
+    positions[#positions + 1] = position_of_dead_letter(now, dead_letters[i])
   end
   each_part(old_positions, function(...) redis.call('ZREM', base .. ':dead_order', ...) end)
   each_part(positions, function(...) redis.call('ZADD', base .. ':dead_order', ...) end)
