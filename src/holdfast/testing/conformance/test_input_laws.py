@@ -13,17 +13,17 @@ from holdfast.testing.clock import ManualClock
 
 NAN, INFINITY = float("nan"), float("inf")
 
-BAD_NAMES = ["", None, 7, b"bytes", ["list"], "n" * 513, "é" * 257, "nul\x00inside", "lone \ud800 surrogate"]
+BAD_NAMES = ["", None, 7, b"bytes", ["list"], "n" * 513, "é" * 257, "nul\x00inside", "unpaired \ud800 surrogate"]
 BAD_TTLS = [0, -1, 0.19, NAN, INFINITY, -INFINITY, 10**9, 10**400, True, "30", None, Decimal(3), timedelta(0), [1]]
 BAD_TIMEOUTS = [-0.001, -1, NAN, INFINITY, 10**400, True, "5", Decimal(3), timedelta(seconds=-1), timedelta(days=400)]
 BAD_OPTIONS = {
-    "label": [None, 7, "l" * 201, b"label", "lone \ud800 surrogate"],
-    "info": [7, "text", ["list"], [], {"a": 1j}, {"a": {1, 2}}, {"a": "x" * 4096}, {"a": "lone \ud800"}],
+    "label": [None, 7, "l" * 201, b"label", "unpaired \ud800 surrogate"],
+    "info": [7, "text", ["list"], [], {"a": 1j}, {"a": {1, 2}}, {"a": "x" * 4096}, {"a": "unpaired \ud800"}],
     "observer": [7, "print", []],
     "fence_memory": [0, 0.5, -1, NAN, INFINITY, None, "60", True],
 }
 BAD_URLS = [7, b"memory://", "", "memory", "/tmp/x.db", "nosuch://x", "://", "memory://[bad", ["memory://"]]
-BAD_TEXTS = ["", None, 7, "r" * 501, "lone \ud800 surrogate"]
+BAD_TEXTS = ["", None, 7, "r" * 501, "unpaired \ud800 surrogate"]
 
 
 def shown(value):
@@ -194,7 +194,7 @@ def test_a_lease_is_not_broken_without_a_readable_reason(face, text):
     assert wire.commands() == []
 
 
-@pytest.mark.parametrize("candidate", ["", 7, "c" * 201, "lone \ud800 surrogate"], ids=shown)
+@pytest.mark.parametrize("candidate", ["", 7, "c" * 201, "unpaired \ud800 surrogate"], ids=shown)
 def test_an_invalid_candidate_is_refused(face, candidate):
     """Other candidates use the name in `hand_over`."""
     client = face.connect()

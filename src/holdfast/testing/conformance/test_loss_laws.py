@@ -280,8 +280,8 @@ def test_a_lease_that_the_engine_lost_is_reported_after_a_resent_acquire(face):
     face.wire(client).lose_reply(Acquire, times=1)
     lease = client.lock("x", ttl=30).acquire()
     peer.say(Release("x", lease.token))  # as if the engine was restored from a backup
-    peer.say(Acquire("x", "somebody", "", 30_000, wait=False))
-    peer.say(Release("x", "somebody"))
+    peer.say(Acquire("x", "other", "", 30_000, wait=False))
+    peer.say(Release("x", "other"))
 
     with pytest.raises(LeaseLost):
         lease.release()
