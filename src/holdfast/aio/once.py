@@ -58,8 +58,8 @@ class Once(OnceBase):
     ) -> R:
         """Call `work` and store its result; return the stored result if the work of the key was already done.
 
-        `key`, `payload`, `timeout`: as in `first`. `work`: a coroutine function without arguments. If it raises, the next
-        call tries again.
+        `key`, `payload`, `timeout`: as in `first`. `work`: a coroutine function without arguments. If it raises, the
+        next call tries again.
         """
         refuse_plain(work)
         first = self.first(key, payload=payload, timeout=timeout)
@@ -84,7 +84,7 @@ class Once(OnceBase):
     def __call__(
         self, key: str, *, timeout: Seconds | None = 0
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-        """Decorate a coroutine function so that it succeeds at most once per key; a duplicate returns the stored result.
+        """Decorate a coroutine function so that it succeeds at most once per key; a duplicate gets the stored result.
 
         `key`: the idempotency key; fields in braces are filled in from the arguments. `timeout`: as in `first`.
         """

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.blocking.once import OnceClaim
 from holdfast.cli import codes, errors
-from holdfast.clock import ttl_ms
-from holdfast.core.once import once as core_once
+from holdfast.clock import timeout_ns, ttl_ms
+from holdfast.core.once.once import OnceOptions
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class EarlierSuccess(NamedTuple):
 
 def claim(hf: Holdfast, name: str, window: float, ttl: float, timeout: float | None) -> OnceClaim:
     """Return the lease of the name; the claim is false if the program has succeeded within the window."""
-    settings, client = hf.once(name, window, lease=ttl), hf._client
+    hf.once(name, window, lease=ttl)  # checks the settings
+    client, options = hf._client, OnceOptions("", ttl_ms(window, setting="window"), timeout_ns(timeout))
     # The whole name, not one key of many: `run` without --once takes the same lease, and `show` shows it.
     fields = (client, name, ttl_ms(ttl), client.holder, client.packed, None, False)
-    wanted: OnceClaim = core_once.prepared(OnceClaim(*fields), settings, "", timeout)
-    return wanted.__enter__()
+    return OnceClaim(options, *fields).__enter__()
 
 
 def record_success(lease: Lease) -> None:
@@ -41,7 +41,7 @@ def record_success(lease: Lease) -> None:
     if isinstance(lease, OnceClaim):
         # For people to read: only the engine's clock decides how long the success counts.
         lease.result = {"by": str(lease.holder), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        core_once.succeeded(lease)
+        lease.store_success()
 
 
 def earlier_success(claimed: OnceClaim, waited: float) -> EarlierSuccess:

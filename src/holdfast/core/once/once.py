@@ -1,7 +1,7 @@
 """`once`: at most one success for an idempotency key in a window of time.
 
 While the work runs, the caller holds a lease, renewed like any other. A success turns the lease into a marker, in one
-step with the release; a failure only releases. So a crash blocks the key for the lease's ttl and not for the window, and
+step with the release; a failure only releases. So a crash blocks the key for the lease's ttl, not for the window, and
 the sender's next try is processed. The marker contains the result of the work, if JSON can encode it, and a digest of
 the payload: the same key with another payload is a mistake, not a duplicate.
 """

@@ -60,7 +60,7 @@ def test_a_block_is_false_when_the_work_has_been_done(face):
     """`first` is the lease of whoever is first; the others have nothing to hold and nothing to give back."""
     once = face.connect().once("payments")
 
-    with pytest.raises(RuntimeError, match="inside of its block"):
+    with pytest.raises(RuntimeError, match="inside its block"):
         bool(once.first("42"))
     with once.first("42") as first:
         assert first
