@@ -71,9 +71,9 @@ FILELOCK_SOFT = _one("filelock, soft", PEER, "filelock_lock:soft", "filelock", w
 FLUFL = _one("flufl.lock", PEER, "flufl_lock:blocking", "flufl", wire=FILE)
 _NODE = {"adapter": "proper_lockfile.js", "environment": "proper-lockfile", "wire": FILE}
 # With the settings of tools that install npm packages under it; and with its own default for a dead holder.
-PROPER = Candidate("proper-lockfile", PEER, **_NODE, options={"stale_s": 300, "update_s": 5, "ask_s": 2})
+PROPER = Candidate("proper-lockfile", PEER, **_NODE, options={"stale_s": 300, "update_s": 5, "poll_s": 2})
 PROPER_SOON = Candidate(
-    "proper-lockfile, stale after 10 s", PEER, **_NODE, options={"stale_s": 10, "update_s": 5, "ask_s": 0.05}
+    "proper-lockfile, stale after 10 s", PEER, **_NODE, options={"stale_s": 10, "update_s": 5, "poll_s": 0.05}
 )
 PORTALOCKER = _one("portalocker", PEER, "portalocker_lock:blocking", "portalocker", wire=FILE)
 

@@ -139,6 +139,8 @@ ProcessGroup = tuple[Candidate, list[Worker]]
 class Testbed:
     """A server, a folder, and the interpreter of every candidate."""
 
+    __test__ = False  # its name begins like that of a test
+
     def __init__(self, environments: dict[str, Environment], path: str = str(ROOT)) -> None:
         self.environments = environments
         self.not_run: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""The fault campaign: real processes, real faults from a seed, and checkers that judge what happened.
+"""The fault campaign: real processes, real faults from a seed, and checkers of the history.
 
     python -m chaos --minutes 2 --seed 7 --out report
 
-A campaign is many rounds. A round is one engine, one face, one workload and a schedule of faults; same seed, same
-schedule. First the campaign tests itself, with lock clients that are broken on purpose.
+A campaign is many rounds. A round is one engine, one face, one workload and a schedule of faults; the same seed gives
+the same schedule. First the campaign tests itself with mutants: lock clients that have a deliberate mistake.
 """

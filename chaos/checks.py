@@ -1,7 +1,7 @@
-"""Does a round keep the promises? Every checker, and every expectation, has a name.
+"""Check the history of a round against all invariants.
 
-The rule: a violation is a violation, unless an expectation of `expectations` names the very limit that explains it;
-then it is counted under that name. Nothing is dropped.
+Every violation counts, unless a limit of `known_limits` explains it; then it is counted under the name of the limit.
+No violation is dropped.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
     Checker = Callable[[Sequence[Event]], list[Violation]]
 
-# A holder stops trusting a little before its ttl, and asks in slices: the loss may be told a moment later.
+# A holder stops trusting its lease a little before the ttl, and checks it between slices: it may record the loss later.
 _SLACK_S = 0.5
 _SHORTEST_S = 1.0
 
 INVARIANTS = {
-    "X0": "every worker comes to its end, without an unknown error",
-    "X1": "no two workers claim a name at one instant",
-    "X2": "a holder that asks before each step, or is to be cancelled, is told in time",
+    "X0": "every worker ends, without an unknown error",
+    "X1": "no two workers hold a name at one instant",
+    "X2": "a holder that checks its lease before each step, or is cancelled on a loss, learns of the loss in time",
     "X3": "fences are unique and grow, for holders and observers",
     "X4": "a guarded resource never accepts an older fence after a newer one",
     "X5": "no acknowledged update or append is lost",
-    "X7": "a name that is waited for is not left free, its next holder is woken, and whoever can renew keeps its lease",
-    "X8": "nobody who came later is served earlier",
-    "X13": "nothing is left after a close: threads, descriptors, subscriptions, keys without an end",
+    "X7": "a name with waiters is not left free, its next holder is woken, and a holder that can renew keeps its lease",
+    "X8": "no worker that came later is granted earlier",
+    "X13": "nothing is left after a close: threads, descriptors, subscriptions, keys without expiry",
 }
 
 
 @dataclass
 class Verdict:
-    """What the checkers have against a round: by promise, and what was expected, by name."""
+    """The violations of a round by invariant, and the explained ones by limit."""
 
     violations: dict[str, list[Violation]] = field(default_factory=dict)
     expected: Counter[str] = field(default_factory=Counter)
@@ -56,24 +56,24 @@ class Verdict:
         return not self.violations
 
     def names(self) -> set[str]:
-        """The checkers that found something, as `X1 overlapping_holders`."""
+        """Return the checkers that found violations, as `X1 overlapping_holders`."""
         return {f"{promise} {one.checker}" for promise, found in self.violations.items() for one in found}
 
     def found_by(self, name: str) -> list[Violation]:
-        """What the checker of that name found."""
+        """Return the violations that the checker of that name found."""
         promise, _, checker = name.partition(" ")
         return [one for one in self.violations.get(promise, ()) if one.checker == checker]
 
 
 def bounds_of(round_: Round) -> waiting_order.Bounds:
-    """What a fault may cost in this round."""
+    """Return how much time a fault may cost in this round."""
     return waiting_order.Bounds(ttl_s=round_.ttl, deaths_are_seen=round_.engine in ("sqlite", "file"))
 
 
 def checkers_for(
     round_: Round, *, counter: int | None, appended: tuple[int, ...] | None, now_ns: int | None
 ) -> list[tuple[str, Checker]]:
-    """The checkers of a round. Final values are given at its end; `now_ns` while it runs."""
+    """Return the checkers of a round. Pass the final values at its end, or `now_ns` while it runs."""
     bounds = bounds_of(round_)
     final = None if counter is None else {NAME: counter}
     every: list[tuple[str, Checker]] = [
@@ -97,18 +97,18 @@ def checkers_for(
     return every
 
 
-def check_round(played: RoundResult) -> Verdict:
-    """A round that is over."""
-    round_ = played.round
-    suite = checkers_for(round_, counter=played.counter, appended=played.appended, now_ns=None)
-    verdict = check_events(round_, played.events, suite)
-    for trouble in played.troubles:
+def check_round(result: RoundResult) -> Verdict:
+    """Check a round that is over."""
+    round_ = result.round
+    suite = checkers_for(round_, counter=result.counter, appended=result.appended, now_ns=None)
+    verdict = check_events(round_, result.events, suite)
+    for trouble in result.troubles:
         verdict.violations.setdefault("X0", []).append(Violation("worker_ended", trouble, ()))
     return verdict
 
 
 def check_events(round_: Round, events: list[Event], suite: list[tuple[str, Checker]]) -> Verdict:
-    """What these checkers have against these events, less what is expected by name."""
+    """Return the violations that these checkers find, without those that a known limit explains."""
     verdict = Verdict()
     for promise, checker in suite:
         for violation in checker(events):
@@ -121,17 +121,17 @@ def check_events(round_: Round, events: list[Event], suite: list[tuple[str, Chec
 
 
 def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
-    """Whoever can renew keeps its lease: nothing struck this holder within the ttl before its loss, or just before it.
+    """Find lost leases of holders that no fault affected within the ttl before the loss: they could have renewed.
 
-    What a holder trusts was renewed at most a ttl ago; a fault that was over by then has cost it nothing. A loss counts
-    from when the lease was no longer to be trusted: it is written down when the work looks at it, which may be later. A
-    ttl of less than a second is not judged: a busy machine takes that much in steps too small to be written down.
+    A trusted lease was renewed at most a ttl ago; a fault that ended before that did not matter. A loss counts from the
+    end of trust: the worker records it when it checks the lease, which may be later. A ttl of less than a second is not
+    checked: a busy machine takes that long in stalls too short to be recorded.
     """
     if ttl_s < _SHORTEST_S:
         return []
     faults = [fault for fault in fault_windows(events) if not fault.harmless]
     return [
-        Violation("unexplained_losses", f"{event.worker} lost {event.name!r}, and nothing had struck it", (event,))
+        Violation("unexplained_losses", f"{event.worker} lost {event.name!r}, and no fault had affected it", (event,))
         for event in events
         if event.kind == "lost"
         if not any(
@@ -146,7 +146,7 @@ def _lost_ns(event: Event) -> int:
 
 
 def losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
-    """Where the faults left half of the ttl to renew in, no lease is lost."""
+    """Find lost leases although the faults left half of the ttl for a renewal."""
     faults = [fault for fault in fault_windows(events) if not fault.harmless]
     found = []
     for event in events:

@@ -1,7 +1,7 @@
-"""The two faces behind one shape, so that each workload is written once.
+"""The two faces behind one interface, so that each workload is written once.
 
-The rule: a workload is a coroutine. On the blocking face nothing in it ever suspends, and each actor is a thread; on
-the asyncio face each actor is a task of one loop.
+A workload is a coroutine. On the blocking face nothing in it suspends, and each worker is a thread; on the asyncio face
+each worker is a task of one loop.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class Face(Protocol):
-    """What a workload needs of a face. Clients, locks and leases are those of the face itself."""
+    """The interface that a workload uses. Clients, locks and leases are those of the face itself."""
 
     name: str
 
     async def connect(self, url: str, label: str, observer: Observer | None) -> Any:
-        """A client."""
+        """Open a client."""
 
     async def close(self, client: Any) -> None:
         """Close a client."""
@@ -43,21 +43,22 @@ class Face(Protocol):
         """Enter the block of a lock or a leader."""
 
     async def settled(self, answer: Any) -> Any:
-        """What a method of the face gave, awaited where it has to be."""
+        """Return the result of a method of the face, awaited on the asyncio face."""
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
 
     def live(self, lives: Sequence[Life]) -> None:
-        """Run them all, beside each other, to their end."""
+        """Run all workers at the same time, to their end."""
 
     def stall(self, seconds: float) -> None:
-        """Make the event loop stand still, if there is one. Returns when it has."""
+        """Block the event loop, if there is one; return when that is over."""
 
     def storm(self, rng: random.Random, url: str, label: str, attempt: Attempt) -> None:
-        """Start many attempts with a client of their own, and end each at some point of its life.
+        """Start many attempts with one client, and end each at a random point.
 
-        The client lives on, as that of a program does: what it left behind is not freed by its end.
+        The client stays open, as that of a program does, so that closing it does not free what the attempts left
+        behind.
         """
 
 
@@ -107,14 +108,14 @@ class BlockingFace:
             raise failed[0]
 
     def stall(self, seconds: float) -> None:
-        """There is no loop."""
+        """Do nothing: there is no loop."""
 
     def storm(self, rng: random.Random, url: str, label: str, attempt: Attempt) -> None:
-        """Many threads whose patience is shorter than a round trip."""
+        """Start many threads whose timeout is shorter than a round trip."""
         if label not in self._stormed:
             self._stormed[label] = holdfast.connect(url, label=label)
         client = self._stormed[label]
-        with suppress(HoldfastError):  # dialled first, or nobody would get as far as the queue
+        with suppress(HoldfastError):  # connect first, or no attempt would reach the waiting line
             client.lock(f"{label}/first", ttl=5).acquire(timeout=1).release()
 
         def one(patience_s: float) -> None:
@@ -181,7 +182,7 @@ class AsyncioFace:
             over.wait(seconds + 5)
 
     def storm(self, rng: random.Random, url: str, label: str, attempt: Attempt) -> None:
-        """Many tasks, each cancelled somewhere between its first step and its last."""
+        """Start many tasks, each cancelled between its first step and its last."""
 
         async def one(client: Any, life_s: float) -> None:
             with suppress(TimeoutError, HoldfastError):

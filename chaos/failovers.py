@@ -1,7 +1,7 @@
-"""Faults of groups of servers: the one that answers for the name goes, and another takes its place.
+"""Faults of groups of servers: the server of the name fails, and another replaces it.
 
-The rule is that of `affects`: a generator breaks, waits and heals. While servers are being replaced much is not
-promised; what that is has one name, and counts only where the history has its cause.
+As in `injectors`, a generator breaks, waits and heals. The known limit `failover` covers what is not promised while
+servers are replaced, and only where the history has the fault.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _LOOK_S = 0.2
 
 
 def _strike(kind: str, hit: Callable[[Group, Server], None]) -> Injector:
-    def strike(stage: RoundRunner, _label: str, fault: Fault) -> Iterator[float]:
-        assert isinstance(stage.place, GroupPlace)
-        group = stage.place.group
+    def strike(runner: RoundRunner, _label: str, fault: Fault) -> Iterator[float]:
+        assert isinstance(runner.place, GroupPlace)
+        group = runner.place.group
         server = quietly(lambda: group.server_of(NAME))()
         if server is None:
-            return  # they have not settled yet
-        with stage.faults.window(kind):
+            return  # the servers have not agreed on their roles yet
+        with runner.faults.window(kind):
             try:
                 hit(group, server)
                 yield fault.lasts_s

@@ -1,7 +1,7 @@
-"""How each kind of fault strikes: generators that break something, wait, and heal it.
+"""The injectors of all kinds of faults: generators that break something, wait, and heal it.
 
-The rule: what a generator yields is how many seconds it wants to wait; the stage waits for all of them together.
-However it ends, also when the stage closes it early, its `with` blocks heal what it broke.
+A generator yields how many seconds it wants to wait; the runner waits for all generators together. If the runner closes
+a generator early, its `with` blocks heal the fault.
 """
 
 from __future__ import annotations
@@ -26,140 +26,140 @@ _MOMENT_S = 0.05
 _FENCE_DIGITS = 16  # microseconds since 1970
 
 
-def _kill(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.faults.kill(stage.workers[label], label)
-    stage.start(label)
+def _kill(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    runner.faults.kill(runner.workers[label], label)
+    runner.start(label)
     yield fault.lasts_s
 
 
-def _freeze(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.frozen(stage.workers[label], ALL_WORKERS if stage.place.one_process else label):
-        yield from _still(stage, label, fault.lasts_s)
+def _freeze(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.frozen(runner.workers[label], ALL_WORKERS if runner.place.one_process else label):
+        yield from _still(runner, label, fault.lasts_s)
 
 
-def _gil_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.workers[label].send_line(f"gil {fault.lasts_s}")
-    yield from _still(stage, label, fault.lasts_s)
+def _gil_stall(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    runner.workers[label].send_line(f"gil {fault.lasts_s}")
+    yield from _still(runner, label, fault.lasts_s)
 
 
-def _still(stage: RoundRunner, label: str, lasts_s: float) -> Iterator[float]:
-    """A worker stands still, and everybody with it if it does so inside the gate."""
+def _still(runner: RoundRunner, label: str, lasts_s: float) -> Iterator[float]:
+    """Wait while a worker is stopped; if it stopped inside the gate, record a fault of all workers."""
     yield _MOMENT_S
-    if not stage.place.is_blocked_by(stage.workers[label].pid):
+    if not runner.place.is_blocked_by(runner.workers[label].pid):
         yield lasts_s
         return
-    stage.played.injected[STOPPED_IN_GATE] += 1
-    with stage.faults.window(STOPPED_IN_GATE):
+    runner.result.injected[STOPPED_IN_GATE] += 1
+    with runner.faults.window(STOPPED_IN_GATE):
         yield lasts_s
 
 
-def _loop_stall(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.workers[label].send_line(f"loop {fault.lasts_s}")
+def _loop_stall(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    runner.workers[label].send_line(f"loop {fault.lasts_s}")
     yield fault.lasts_s
 
 
-def _fork(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.faults.note("fork", label)
-    stage.workers[label].send_line("fork")
+def _fork(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    runner.faults.note("fork", label)
+    runner.workers[label].send_line("fork")
     yield fault.lasts_s
 
 
-def _storm(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.faults.note("cancellation storm", label)
-    stage.workers[label].send_line("storm")
+def _storm(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    runner.faults.note("cancellation storm", label)
+    runner.workers[label].send_line("storm")
     yield fault.lasts_s
 
 
-def _lost_reply(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.faults.lose_reply(label)
+def _lost_reply(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    runner.faults.lose_reply(label)
     yield fault.lasts_s
 
 
-def _cut(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    stage.faults.cut(label)
+def _cut(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    runner.faults.cut(label)
     yield fault.lasts_s
 
 
-def _half_open(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.half_open(label):
+def _half_open(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.half_open(label):
         yield fault.lasts_s
 
 
-def _slow_resend(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    """The worst moment for a client that counts its ttl wrongly.
+def _slow_resend(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    """Inject the worst case for a client that does not restart its ttl with a resend.
 
-    The answer that grants is lost, and the server cannot be reached for a part of the ttl. Then the client asks again
-    and is answered. Then nothing goes through, so that no renewal can mend what it believes.
+    The reply that grants is lost, and the server is unreachable for a part of the ttl. Then the client resends and gets
+    an answer. Then its connections deliver nothing, so that no renewal can correct its deadline.
     """
-    link = stage.redis.link(label)
-    with stage.faults.window("slow re-send", label):
+    link = runner.redis.link(label)
+    with runner.faults.window("slow re-send", label):
         lost = len(link.dropped)
         link.drop_answer(granted, refuse=True)
         end = time.monotonic() + fault.lasts_s
         try:
             while len(link.dropped) == lost and time.monotonic() < end:
                 yield _LOOK_S
-            yield stage.round.ttl * 0.45
+            yield runner.round.ttl * 0.45
         finally:
             link.accept()
-        end = time.monotonic() + stage.round.ttl * 0.5
-        while not stage.holds(label) and time.monotonic() < end:
+        end = time.monotonic() + runner.round.ttl * 0.5
+        while not runner.holds(label) and time.monotonic() < end:
             yield _LOOK_S
-        with stage.faults.half_open(label):
-            yield stage.round.ttl
+        with runner.faults.half_open(label):
+            yield runner.round.ttl
 
 
-def _late_answer(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    """The worst moment for a client that counts its ttl from when the answer came.
+def _late_answer(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    """Inject the worst case for a client that counts its ttl from the arrival of the answer.
 
-    Its answers are late for a part of the ttl. It has just heard of its grant when nothing goes through any more, so
-    that no renewal can mend what it believes.
+    Its replies are late for a part of the ttl. As soon as it has its grant, its connections deliver nothing, so that no
+    renewal can correct its deadline.
     """
-    link = stage.redis.link(label)
-    with stage.faults.window("late answer", label):
-        link.delay_answers(stage.round.ttl * 0.5)
+    link = runner.redis.link(label)
+    with runner.faults.window("late answer", label):
+        link.delay_answers(runner.round.ttl * 0.5)
         try:
             end = time.monotonic() + fault.lasts_s
-            while not stage.holds(label) and time.monotonic() < end:
+            while not runner.holds(label) and time.monotonic() < end:
                 yield _LOOK_S
         finally:
             link.delay_answers(0)
-        with stage.faults.half_open(label):
-            yield stage.round.ttl * 1.7
+        with runner.faults.half_open(label):
+            yield runner.round.ttl * 1.7
 
 
 def granted(reply: object) -> bool:
-    """A script grants with the fence alone, in digits; a bell that is popped or a record are no such thing."""
+    """Return whether a reply is a grant: the fence alone, in digits; a wake-up or a record is none."""
     return isinstance(reply, bytes) and len(reply) >= _FENCE_DIGITS and reply.isdigit()
 
 
-def _slow_server(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.slow_server(fault.amount):
+def _slow_server(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.slow_server(fault.amount):
         yield fault.lasts_s
 
 
-def _frozen_server(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.frozen_server():
+def _frozen_server(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.frozen_server():
         yield fault.lasts_s
 
 
-def _restart(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.server_down():
+def _restart(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.server_down():
         yield fault.lasts_s
 
 
-def _restart_without_data(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.server_down(keep_data=False):
+def _restart_without_data(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.server_down(keep_data=False):
         yield fault.lasts_s
 
 
-def _server_clock(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.server_clock(fault.amount):
+def _server_clock(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.server_clock(fault.amount):
         yield fault.lasts_s
 
 
-def _client_clock(stage: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
-    with stage.faults.client_clock(label, fault.amount):
+def _client_clock(runner: RoundRunner, label: str, fault: Fault) -> Iterator[float]:
+    with runner.faults.client_clock(label, fault.amount):
         yield fault.lasts_s
 
 

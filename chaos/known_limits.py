@@ -1,7 +1,6 @@
-"""What no engine, or one engine, does not promise: each limit by name, and how to recognise it.
+"""The known limits of the engines: what they do not promise, each by name, and how to recognise it.
 
-The rule: an expectation explains a violation only with a fault of the history that is its cause. One that explains
-everything explains nothing.
+A limit explains a violation only if the history has a fault that is its cause.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     Explains = Callable[[Round, Violation, Sequence[Event], list[Window]], bool]
 
 NS = 1_000_000_000
-# A frozen holder, one whose threads cannot run, one whose lease ended behind its back: all may write too late.
+# A holder that was frozen, whose threads could not run, or that did not learn of its loss in time may write too late.
 _LATE = frozenset(
     {
         "freeze",
@@ -44,7 +43,7 @@ FORGETTING = frozenset({"restart without data", "server clock", *FAILOVERS})
 
 @dataclass(frozen=True, slots=True)
 class KnownLimit:
-    """A limit: its name, what it says, which promises it may break, and whether it explains this violation."""
+    """A limit: its name, its description, the invariants that it may break, and a test for a violation."""
 
     name: str
     says: str
@@ -53,10 +52,10 @@ class KnownLimit:
 
 
 def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
-    """The resource compares nothing, and a holder that was struck wrote after its successor had the lease.
+    """Return whether the resource compares no fence, and a holder under a fault wrote after its successor's grant.
 
-    From its grant on to its late write such a holder spoils what others do; a violation outside of that has another
-    cause. Only a wrong sum at the end has no events of its own: there any late write will do.
+    Between its grant and its late write such a holder may damage the writes of others; a violation at another time has
+    another cause. Only a wrong sum at the end has no events of its own: there any late write explains it.
     """
     if round_.work.guarded:
         return False
@@ -72,7 +71,7 @@ def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[
 
 
 def _late_writes(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
-    """Every accepted write that came after the grant of a newer fence, with its own grant."""
+    """Yield every accepted write after the grant of a newer fence, with the grant of the write."""
     grants: dict[tuple[str, str | None], Event] = {}
     newest = 0
     for event in sorted(events, key=lambda event: event.at_ns):
@@ -86,12 +85,12 @@ def _late_writes(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
 
 
 def _forgotten(kind: str) -> Explains:
-    """The server forgot the older lease, or thought that its time was over, while its holder still trusted it."""
+    """Return a test for violations after a fault of this kind: the server lost or expired a lease that was trusted."""
 
     def explains(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
         if not violation.events:
             return False
-        # From the older grant on; it may have been on its way for a moment when it was recorded.
+        # From the older grant on, which the server made a moment before the worker recorded it.
         since_ns = min(event.at_ns for event in violation.events) - _ON_ITS_WAY_NS
         until_ns = max(event.at_ns for event in violation.events)
         return any(fault.kind == kind and fault.overlaps(since_ns, until_ns) for fault in faults)
@@ -111,26 +110,26 @@ def _child_of_memory(
 KNOWN_LIMITS = (
     KnownLimit(
         "late unguarded write",
-        "a resource that compares no fences takes the late write of a holder that was frozen or cut off",
+        "a resource that compares no fences accepts the late write of a holder that was frozen or cut off",
         ("X4", "X5"),
         _late_unguarded_write,
     ),
     KnownLimit(
         "restart without data",
-        "a server that lost its data has forgotten leases and queues: a second holder gets in, under a larger fence",
+        "a server without its data has lost leases and waiting lines: a second holder is granted, under a higher fence",
         ("X1", "X2", "X8"),
         _forgotten("restart without data"),
     ),
     KnownLimit(
         "server clock set forward",
-        "a server whose calendar is set forward ends leases early: a second holder gets in, under a larger fence",
+        "a server whose clock jumps forward expires leases early: a second holder is granted, under a higher fence",
         ("X1", "X2", "X8"),
         _forgotten("server clock"),
     ),
     *(
         KnownLimit(
             f"failover ({kind})",
-            "a replica that takes over may not know the last grants: a second holder gets in, under a larger fence",
+            "a promoted replica may not know the last grants: a second holder is granted, under a higher fence",
             ("X1", "X2", "X8"),
             _forgotten(kind),
         )
@@ -138,7 +137,7 @@ KNOWN_LIMITS = (
     ),
     KnownLimit(
         "memory ends at fork",
-        "a forked child has a memory of its own, and so has its leases",
+        "a forked child has its own memory, and so its own leases",
         ("X1", "X2", "X3"),
         _child_of_memory,
     ),
@@ -146,7 +145,7 @@ KNOWN_LIMITS = (
 
 
 def explains(round_: Round, promise: str, violation: Violation, events: Sequence[Event]) -> str | None:
-    """The name of the limit that explains this violation, if one does."""
+    """Return the name of the limit that explains this violation, or None."""
     faults = fault_windows(events)
     for expectation in KNOWN_LIMITS:
         if promise in expectation.promises and expectation.explains(round_, violation, events, faults):

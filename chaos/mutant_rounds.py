@@ -1,6 +1,6 @@
-"""The bank of broken clients: who catches each, where its mistake exists, and the round in which it shows.
+"""The mutants: the checker that catches each, the engines and faces that have its mistake, and the round that shows it.
 
-The rule: every mutation has one line here, and every promise a mutation that breaks it.
+Every mutation has one line here, and every invariant has a mutation that breaks it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _IDLE = "X7 idle_with_waiters"
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One broken client: the mistake, who catches it, and the round in which it shows.
+    """One mutant: its mistake, the checker that catches it, and the round that shows it.
 
-    `engines` and `faces` are where the mistake exists at all. One that `ends` is judged when its round is over.
+    `engines` and `faces` are those that have the mistake at all. A mutant that `ends` is checked when its round is
+    over.
     """
 
     name: str
@@ -37,14 +38,14 @@ class Mutant:
 
     @property
     def runs(self) -> bool:
-        """Whether this machine can play its round."""
+        """True if this machine can run its round."""
         return wallclock.available() or not any(KINDS[kind].clock for kind in self.round.kinds)
 
 
 def mutants_by_name(seed: int) -> dict[str, Mutant]:
-    """Every broken client, by name."""
-    everybody = (*_two_holders(seed), *_not_told(seed), *_wrong_numbers(seed), *_waiting(seed), *_order(seed))
-    return {mutant.name: mutant for mutant in everybody}
+    """Return every mutant, by name."""
+    every = (*_two_holders(seed), *_not_told(seed), *_wrong_numbers(seed), *_waiting(seed), *_order(seed))
+    return {mutant.name: mutant for mutant in every}
 
 
 def _at(seed: int, engine: str, face: str, workload: str, *kinds: str, **more: object) -> Round:
@@ -81,7 +82,7 @@ def _two_holders(seed: int) -> tuple[Mutant, ...]:
 
 
 def _not_told(seed: int) -> tuple[Mutant, ...]:
-    # Whoever wakes up has a long way to go.
+    # A worker that wakes up still has much work to do.
     asleep: dict[str, Any] = {"ttl_s": 1.0, "long": 1.0, "lasts_s": (1.1, 1.4)}
     return (
         Mutant("loss-not-reported", _TOLD, _freezing(seed, **asleep)),
@@ -95,7 +96,7 @@ def _not_told(seed: int) -> tuple[Mutant, ...]:
 
 
 def _wrong_numbers(seed: int) -> tuple[Mutant, ...]:
-    # It wakes up and writes while its successor, which has just read, still works.
+    # The worker wakes up and writes while its successor, which has just read, still works.
     between: dict[str, Any] = {"long": 1.0, "lasts_s": (0.7, 0.85), "every_s": (1.2, 1.6)}
     apart = _at(seed, "sqlite", "blocking", "counter", "freeze", long=0.0)
     return (
@@ -117,7 +118,7 @@ def _waiting(seed: int) -> tuple[Mutant, ...]:
         Mutant("no-recheck-timer", _IDLE, _freezing(seed, lasts_s=(7.0, 8.0), every_s=(9.0, 9.0))),
         Mutant("no-wake-up", _IDLE, in_peace, _RULES),
         Mutant("polls-instead-of-waking", "X7 slow_wake_ups", in_peace, _RULES),
-        # A thread whose patience ends says so itself; only tasks are cancelled.
+        # A thread's timeout ends in the library itself; only tasks are cancelled.
         Mutant("cancel-without-undo", _IDLE, storm, faces=("asyncio",)),
     )
 

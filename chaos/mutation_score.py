@@ -1,9 +1,8 @@
-"""How often is a broken client caught in rounds that nobody made for it?
+"""The mutation score of ordinary rounds: in how many rounds that were not made for it a mutant is caught.
 
-The rule: the rounds are those that the campaign itself plays, on the engines and faces where the mistake exists, and
-the verdict is the one that a campaign would give: any checker counts. The share of rounds that catch a mistake says
-how many rounds have to be silent before their silence means that there is no such mistake. The right client is played
-like them, as a control: what accuses it, too, has caught nobody.
+The rounds are those of the campaign, on the engines and faces that have the mistake, and any checker counts. The score
+shows how many rounds without a violation are needed before they mean that there is no such mistake. The unmodified
+client runs in the same rounds as a control: a checker that reports it, too, has caught no mutant.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ _ANYWHERE = ("memory", "blocking", "counter")
 
 
 @dataclass(slots=True)
-class MutantScore:
-    """How one mutant fared: in how many rounds it was played and caught, by whom, and in which."""
+class MutationScore:
+    """The score of one mutant: in how many rounds it ran and was caught, by which checkers, and in which rounds."""
 
     mutant: str
-    played: int = 0
+    rounds: int = 0
     caught: int = 0
     by: Counter[str] = field(default_factory=Counter)
     where: list[str] = field(default_factory=list)
 
     def add(self, round_: Round, verdict: Verdict) -> None:
-        self.played += 1
+        self.rounds += 1
         self.by.update(verdict.names())
         if not verdict.holds:
             self.caught += 1
@@ -50,7 +49,7 @@ class MutantScore:
 
 
 def rounds_for(mutant: Mutant, seed: int, engines: Sequence[str], count: int) -> list[Round]:
-    """The first rounds of the campaign of this seed in which the mistake exists; none that needs the machine alone."""
+    """Return the first rounds of the campaign of this seed that have the mistake, without `alone` workloads."""
     suited = [engine for engine in mutant.engines if engine in engines]
     rounds = plan(seed, suited) if suited else iter(())
     return list(islice((one for one in rounds if one.face in mutant.faces and not one.work.alone), count))
@@ -58,8 +57,8 @@ def rounds_for(mutant: Mutant, seed: int, engines: Sequence[str], count: int) ->
 
 def scores(
     mutants: Sequence[Mutant], seed: int, engines: Sequence[str], count: int, folder: Path
-) -> Iterator[MutantScore]:
-    """The right client, then every mutant, in that many ordinary rounds each; several at once, for they mostly wait."""
+) -> Iterator[MutationScore]:
+    """Yield the scores of the unmodified client and of every mutant; several rounds run at once: they mostly wait."""
     right = Mutant("", "", Round(seed, *_ANYWHERE))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         hunts = []
@@ -68,14 +67,14 @@ def scores(
             folders = [folder / f"{mutant.name or 'right'}-{number}" for number in range(len(rounds))]
             hunts.append((mutant, rounds, pool.map(met, [mutant.name] * len(rounds), rounds, folders)))
         for mutant, rounds, verdicts in hunts:
-            share = MutantScore(mutant.name or UNMODIFIED)
+            score = MutationScore(mutant.name or UNMODIFIED)
             for round_, verdict in zip(rounds, verdicts, strict=True):
-                share.add(round_, verdict)
-            yield share
+                score.add(round_, verdict)
+            yield score
 
 
 def met(mutation: str, round_: Round, folder: Path) -> Verdict:
-    """A round with this client; it ends as soon as anybody accuses."""
+    """Run a round with this client; end it with the first violation."""
     watch = LiveCheck(round_, lambda verdict: not verdict.holds)
-    played = RoundRunner(round_, folder, mutation).play(watch)
-    return check_round(played) if watch.verdict.holds else watch.verdict
+    result = RoundRunner(round_, folder, mutation).run(watch)
+    return check_round(result) if watch.verdict.holds else watch.verdict

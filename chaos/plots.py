@@ -1,6 +1,6 @@
-"""The campaign in pictures: who held when while what was broken, and how long things took.
+"""The plots of a campaign: holders and faults over time, and latencies.
 
-The rule: a picture shows what the tally has, and nothing else. matplotlib is imported here, when a picture is drawn.
+A plot shows the statistics and nothing else. matplotlib is imported when the first plot is drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.places import ENGINES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chaos.statistics import Line, Statistics, Timeline
+    from chaos.statistics import Span, Statistics, Timeline
 
 _HELD = "#2b8a57"
 _REFUSED = "#c1121f"
@@ -36,7 +36,7 @@ def available() -> bool:
 
 
 def draw(statistics: Statistics, folder: Path) -> list[tuple[str, str]]:
-    """Write the pictures; give their file names and what they show."""
+    """Write the plots; return their file names and descriptions."""
     plots = _pyplot()
     made = []
     for engine, line in sorted(statistics.timelines.items()):
@@ -44,7 +44,7 @@ def draw(statistics: Statistics, folder: Path) -> list[tuple[str, str]]:
         _timeline(plots, line, folder / file)
         made.append((file, f"Holders and faults of the round {line.round}"))
     _latencies(plots, statistics, folder / "latencies.png")
-    made.append(("latencies.png", "Wake-ups after a release, and zombie times"))
+    made.append(("latencies.png", "Wake-ups after a release, and stale work"))
     return made
 
 
@@ -65,11 +65,11 @@ def _pyplot() -> Any:
 
 
 def _timeline(plots: Any, line: Timeline, file: Path) -> None:
-    """One row for each worker, and one for what strikes everybody."""
+    """Draw one row for each worker, and one for the faults that affect all workers."""
     rows = {worker: place for place, worker in enumerate(reversed((ALL_WORKERS, *line.workers)))}
     figure, axes = plots.subplots(figsize=(13, 1.3 + 0.75 * len(rows)))
     seen = {fault.kind for fault in line.faults}
-    # By its place among all kinds, so that a fault looks the same in every picture.
+    # By its index among all kinds, so that a fault looks the same in every plot.
     kinds = [(place, kind) for place, kind in enumerate(KINDS) if kind in seen]
     colours = {kind: _PALETTE[place % len(_PALETTE)] for place, kind in kinds}
     hatches = {kind: ("", "///", "...")[place // len(_PALETTE)] for place, kind in kinds}
@@ -87,19 +87,19 @@ def _timeline(plots: Any, line: Timeline, file: Path) -> None:
             axes.barh(rows[holder], length_s, left=claim.start_s, height=0.34, color=_HELD)
     for refusal in line.refused:
         axes.plot(refusal.start_s, rows[refusal.worker], "x", color=_REFUSED, markersize=9, markeredgewidth=2.2)
-    axes.set_yticks(list(rows.values()), [worker or "everybody" for worker in rows])
+    axes.set_yticks(list(rows.values()), [worker or "all workers" for worker in rows])
     axes.set_xlim(0, line.seconds)
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("seconds")
-    axes.set_title(f"{line.round}: who held when, and what struck whom")
+    axes.set_title(f"{line.round}: holders and faults")
     axes.grid(axis="x", alpha=0.25)
     _legend(plots, axes, colours, hatches, refused=bool(line.refused))
     figure.savefig(file, bbox_inches="tight")
     plots.close(figure)
 
 
-def _visible(fault: Line) -> tuple[float, float]:
-    """An instant has no length, but is to be seen."""
+def _visible(fault: Span) -> tuple[float, float]:
+    """Return start and length of a fault; a fault without a length gets one, to be visible."""
     return fault.start_s, max(fault.end_s - fault.start_s, 0.05)
 
 
@@ -144,9 +144,9 @@ def _latencies(plots: Any, statistics: Statistics, file: Path) -> None:
     left.set_xscale("log")
     left.xaxis.set_major_formatter(_plain)
     left.set_ylim(0, 1.02)
-    left.set_xlabel("milliseconds from the release to the next one's grant")
+    left.set_xlabel("milliseconds from a release to the next grant")
     left.set_ylabel("share of hand-overs")
-    left.set_title("Wake-ups, where nothing was broken")
+    left.set_title("Wake-ups without a fault")
     left.grid(alpha=0.25)
     if any(statistics.wake_ups_ms.values()):
         left.legend(frameon=False, fontsize=9)
@@ -160,8 +160,8 @@ def _latencies(plots: Any, statistics: Statistics, file: Path) -> None:
     right.set_ylim(-0.6, max(len(causes), 1) - 0.4)
     right.set_xscale("log")
     right.xaxis.set_major_formatter(_plain)
-    right.set_xlabel("milliseconds of code after the lease was another's")
-    right.set_title("Zombie time, by cause")
+    right.set_xlabel("milliseconds of work after another worker had the lease")
+    right.set_title("Stale work by cause")
     right.grid(axis="x", alpha=0.25)
     figure.tight_layout()
     figure.savefig(file, bbox_inches="tight")

@@ -1,6 +1,6 @@
-"""The report of a campaign: one page of Markdown, and the same as JSON.
+"""The report of a campaign: one page of Markdown, and the same data as JSON.
 
-The rule: every figure comes from the tally. The files name no machine and no path, and say how to repeat the run.
+Every figure comes from the statistics. The files name no machine and no path, and state how to repeat the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE, DATA = "README.md", "campaign.json"
 
 
 def write(statistics: Statistics, folder: Path) -> None:
-    """Write the page, the data and the pictures into a folder."""
+    """Write the page, the data and the plots into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = statistics.summary()
     (folder / DATA).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -40,39 +40,39 @@ def _page(statistics: Statistics, summary: dict[str, Any], drawn: list[tuple[str
     yield _verdict(statistics, summary)
     yield ""
     yield f"Repeat it with `{_repeat(statistics)}`. The same seed gives the same schedule of faults;"
-    yield f"how the processes interleave is the machine's. The figures are in [{DATA}]({DATA})."
+    yield f"the interleaving of the processes differs. The figures are in [{DATA}]({DATA})."
     yield ""
     yield from _table(("", ""), _facts(statistics, summary))
     yield from _pictures(drawn)
-    yield "## Promises"
+    yield "## Invariants"
     yield ""
     yield from _table(
-        ("", "promise", "violations"),
+        ("", "invariant", "violations"),
         ((promise, says, summary["violations"][promise]) for promise, says in INVARIANTS.items()),
     )
     yield from _shown(statistics)
-    yield "## Expected, by name"
+    yield "## Known limits"
     yield ""
-    yield "What cannot be promised did happen, and was recognised by its cause:"
+    yield "No engine promises these; the campaign recognised each by its cause:"
     yield ""
     yield from _table(
-        ("limit", "what it says", "times"),
+        ("limit", "description", "times"),
         ((one.name, one.says, statistics.expected[one.name]) for one in KNOWN_LIMITS),
     )
     yield "## Faults"
     yield ""
     yield from _table(
-        ("fault", "what it is", "times"),
+        ("fault", "description", "times"),
         [
             *((kind.name, kind.says, statistics.faults[kind.name]) for kind in KINDS.values()),
             (
                 STOPPED_IN_GATE,
-                "one of the above stopped a process inside the gate of SQLite, which keeps everybody out",
+                "a fault above stopped a process inside the gate of SQLite, which blocks all others",
                 statistics.faults[STOPPED_IN_GATE],
             ),
             (
                 MACHINE,
-                "a process was not run for 0.25 s, or a fifth of its ttl: busy machine, or one of the above",
+                "a process did not run for 0.25 s, or a fifth of its ttl: busy machine, or a fault above",
                 statistics.faults[MACHINE],
             ),
         ],
@@ -82,10 +82,10 @@ def _page(statistics: Statistics, summary: dict[str, Any], drawn: list[tuple[str
     yield ""
     yield from _times(summary)
     yield from _mutants(statistics)
-    yield "## What was played"
+    yield "## Workloads"
     yield ""
     yield from _table(
-        ("workload", "what it is", "rounds"),
+        ("workload", "description", "rounds"),
         (
             (name, work.says, sum(count for what, count in statistics.rounds.items() if what.endswith(f"/{name}")))
             for name, work in WORKLOADS.items()
@@ -95,19 +95,19 @@ def _page(statistics: Statistics, summary: dict[str, Any], drawn: list[tuple[str
 
 def _repeat(statistics: Statistics) -> str:
     minutes = statistics.wanted_minutes or max(1, round(statistics.seconds / 60))
-    hunt = max((share.played for share in statistics.scores.values()), default=0)
+    hunt = max((score.rounds for score in statistics.scores.values()), default=0)
     return f"make chaos MINUTES={minutes:g} SEED={statistics.seed}" + (f" HUNT={hunt}" if hunt else "")
 
 
 def _mutants(statistics: Statistics) -> Iterator[str]:
-    yield "## Broken clients"
+    yield "## Mutants"
     yield ""
     yield "The campaign tests itself first. Each mutant is the library with one mistake, and one checker must catch it."
     yield f"The unmodified client passed {statistics.passed_unmodified} rounds like theirs."
     if statistics.scores:
-        yield "The last column is about the campaign's own rounds, which were made for nobody: in how many of them a"
-        yield "client with this mistake was accused, of those that were tried where the mistake exists. The right"
-        yield f"client was accused in {_share(statistics, UNMODIFIED)} such rounds."
+        yield "The last column is about ordinary rounds of the campaign, which were not made for a mutant: in how many"
+        yield "of those that can have the mistake it was caught. A checker reported the unmodified client in"
+        yield f"{_score(statistics, UNMODIFIED)} such rounds."
     yield ""
     heads = ("mutant", "caught by", "after", "in a round of")
     yield from _table(
@@ -115,28 +115,28 @@ def _mutants(statistics: Statistics) -> Iterator[str]:
         (
             (
                 kill.mutant.name,
-                kill.mutant.caught_by if kill.killed else f"**nobody** {kill.not_run}".strip(),
+                kill.mutant.caught_by if kill.killed else f"**not caught** {kill.not_run}".strip(),
                 f"{kill.seconds:.1f} s",
                 f"{kill.mutant.round.engine}, {kill.mutant.round.face}, {', '.join(kill.mutant.round.kinds)}",
-                *([_share(statistics, kill.mutant.name)] if statistics.scores else []),
+                *([_score(statistics, kill.mutant.name)] if statistics.scores else []),
             )
             for kill in statistics.kills
         ),
     )
 
 
-def _share(statistics: Statistics, name: str) -> str:
-    share = statistics.scores.get(name)
-    return f"{share.caught} of {share.played}" if share is not None else ""
+def _score(statistics: Statistics, name: str) -> str:
+    score = statistics.scores.get(name)
+    return f"{score.caught} of {score.rounds}" if score is not None else ""
 
 
 def _verdict(statistics: Statistics, summary: dict[str, Any]) -> str:
     broken = sum(summary["violations"].values())
     alive = sum(not kill.killed and not kill.not_run for kill in statistics.kills)
-    outcome = "no promise was broken" if not broken else f"**{broken} violations**"
-    caught = "every broken client was caught" if not alive else f"**{alive} broken clients were not caught**"
+    outcome = "every invariant held" if not broken else f"**{broken} violations**"
+    caught = "every mutant was caught" if not alive else f"**{alive} mutants were not caught**"
     if not statistics.kills:
-        caught = "**no broken client was played**"
+        caught = "**no mutant was run**"
     return (
         f"{summary['grants']['total']:,} grants under {sum(statistics.faults[kind] for kind in KINDS):,} faults: "
         f"{outcome}, and {caught}."
@@ -148,22 +148,22 @@ def _facts(statistics: Statistics, summary: dict[str, Any]) -> Iterator[tuple[ob
     yield "seed", statistics.seed
     yield "interpreter", summary["python"]
     yield "engines and faces", ", ".join(sorted({what.rpartition("/")[0] for what in statistics.rounds}))
-    yield "not covered", ", ".join(statistics.not_covered) or "nothing: every engine, face and workload was played"
+    yield "not covered", ", ".join(statistics.not_covered) or "nothing: every engine, face and workload was run"
     yield "grants", f"{statistics.grants.total():,}"
-    yield "leases lost, and told", f"{statistics.losses:,}"
+    yield "leases lost, and reported", f"{statistics.losses:,}"
     yield "most leases held at once by one process", f"{statistics.most_held:,}"
     yield "writes", f"{statistics.writes['accepted']:,} accepted, {statistics.writes['refused']:,} refused by the guard"
-    yield "largest zombie time", f"{summary['largest_stale_work_ms']:,} ms"
-    requested = f"{summary['largest_stale_work_with_checks_ms']:,} ms, where the server kept its data and its clock"
-    yield "the same, of a holder that asks before each step", requested
-    yield "worst wake-up, where nothing was broken", f"{summary['worst_wake_up_ms']:,} ms"
+    yield "longest stale work", f"{summary['largest_stale_work_ms']:,} ms"
+    checked = f"{summary['largest_stale_work_with_checks_ms']:,} ms, where the server kept its data and its clock"
+    yield "the same, of a holder that checks its lease before each step", checked
+    yield "worst wake-up without a fault", f"{summary['worst_wake_up_ms']:,} ms"
     if statistics.kills:
         killed = sum(kill.killed for kill in statistics.kills)
-        yield "broken clients caught in the self-test", f"{killed} of {len(statistics.kills)}"
+        yield "mutants caught in the self-test", f"{killed} of {len(statistics.kills)}"
     if statistics.scores:
-        met = [share for share in statistics.scores.values() if share.played and share.mutant != UNMODIFIED]
-        ever = sum(share.caught > 0 for share in met)
-        yield "broken clients caught in ordinary rounds, too", f"{ever} of {len(met)}"
+        measured = [score for score in statistics.scores.values() if score.rounds and score.mutant != UNMODIFIED]
+        ever = sum(score.caught > 0 for score in measured)
+        yield "mutants caught in ordinary rounds, too", f"{ever} of {len(measured)}"
 
 
 def _pictures(drawn: list[tuple[str, str]]) -> Iterator[str]:
@@ -185,8 +185,8 @@ def _shown(statistics: Statistics) -> Iterator[str]:
 
 def _not_run(statistics: Statistics) -> Iterator[str]:
     if statistics.not_run:
-        told = "; ".join(f"{why} ({count} times)" for why, count in sorted(statistics.not_run.items()))
-        yield f"Drawn, and not run: {told}."
+        reasons = "; ".join(f"{why} ({count} times)" for why, count in sorted(statistics.not_run.items()))
+        yield f"Scheduled, and not run: {reasons}."
         yield ""
 
 
@@ -197,14 +197,14 @@ def _times(summary: dict[str, Any]) -> Iterator[str]:
                 yield what, f"{spread['count']:,}", spread["p50"], spread["p99"], spread["worst"]
 
     heads = ("count", "p50", "p99", "worst")
-    yield "Milliseconds from a release to the next one's grant, where nothing was broken:"
+    yield "Milliseconds from a release to the next grant, without a fault:"
     yield ""
     yield from _table(("engine and face", *heads), rows("wake_up_ms"))
-    yield "Milliseconds from asking to the grant, with everything that was broken:"
+    yield "Milliseconds from a request to the grant, with all faults:"
     yield ""
     yield from _table(("engine and face", *heads), rows("wait_ms"))
-    yield "Milliseconds of code that ran after the lease was another's and before its holder knew, by cause. Half of"
-    yield "the sections never ask whether they still hold the lease; only the guard stops those."
+    yield "Milliseconds of stale work (after another worker had the lease, and before its holder knew), by cause. Half"
+    yield "of the sections never check their lease; only the guard stops those."
     yield ""
     yield from _table(("cause", *heads), rows("stale_work_ms"))
 

@@ -1,7 +1,7 @@
-"""What a campaign plays, and in which order: rounds, drawn from a seed.
+"""The rounds of a campaign and their order, drawn from a seed.
 
-The rule: nothing here knows a clock or a machine. The same seed gives the same rounds, and each round knows all that
-its schedule of faults is drawn from. So a round can be repeated alone, by its name.
+Nothing here depends on a clock or a machine. The same seed gives the same rounds, and a round contains everything that
+its schedule of faults is drawn from, so that one round can be repeated by its name.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 FACES = ("blocking", "asyncio")
 _MIXED = 0.3
 _WEIGHTS = {"stopped": 2, "harmless": 2, "silence": 3, "server": 2}
-_BETWEEN_LARGE_S = (2.0, 4.0)  # ten thousand renewals take a second, and a cut in the middle begins them anew
+_BETWEEN_LARGE_S = (2.0, 4.0)  # ten thousand renewals take a second, and a cut in the middle restarts them
 _LEAVING = frozenset({"harmless", "deaths", "answers"})
-_SEEN_S = 2.5  # a name that is left free for longer than `queues.Bounds.idle_s` shows in this time
+_SEEN_S = 2.5  # long enough to see that a name was free for longer than `waiting_order.Bounds.idle_s`
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the workers do: what it shows, how long a lease lasts there, and how many workers there are.
+    """A workload: its description, the ttl of its leases, and the number of workers.
 
-    `longer` makes a round longer, where each lease is to be renewed several times in it. One that needs the whole
-    machine is played `alone`.
+    `longer` makes a round longer, so that each lease is renewed several times. A workload that needs the whole machine
+    runs `alone`.
     """
 
     name: str
@@ -47,9 +47,9 @@ WORKLOADS = {
     for workload in (
         Workload("counter", "a guarded counter; some sections last longer than the ttl", 1.0, weight=2),
         Workload("counter-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
-        Workload("list", "a guarded list that everybody appends to", 1.0),
+        Workload("list", "a guarded list that all workers append to", 1.0),
         Workload("list-unguarded", "the same, with a resource that compares no fences", 1.0, guarded=False),
-        Workload("queue", "short sections, a fair queue, waiters that die in it", 2.0, workers=4, weight=2),
+        Workload("queue", "short sections, a fair waiting line, waiters that die in it", 2.0, workers=4, weight=2),
         Workload("leader", "candidates that lead in turn, and observers", 1.0, workers=4),
         Workload("mass", "thousands of leases held by one process", 6.0, workers=1, longer=2.4, alone=True),
     )
@@ -60,10 +60,11 @@ WORKLOADS = {
 class Round:
     """One round of a campaign.
 
-    `kinds`, if given, are the only faults of its schedule; `ttl_s` and `lasts_s`, if given, take the place of the
-    workload's ttl and of the faults' own lengths, and `aim` that of their aims. With `apart` no fault begins before the
-    one before it is over. `long` is the share of sections that outlast the ttl. When the last fault is over, the
-    workers go on for `calm_s`, with nothing broken.
+    `kinds`, if given, are the only faults of its schedule; `ttl_s`, `lasts_s` and `aim`, if given, replace the
+    workload's ttl, the faults' lengths and their targets. With `apart`, no fault begins before the previous one is
+    over.
+    `long` is the share of sections that last longer than the ttl. When the last fault is over, the workers go on for
+    `calm_s` without faults.
     """
 
     seed: int
@@ -98,12 +99,12 @@ class Round:
         return tuple(f"w{number}" for number in range(self.work.workers))
 
     def rng(self, what: str) -> random.Random:
-        """Dice for one purpose in this round; another purpose rolls others."""
+        """Return a random generator for one purpose in this round; another purpose has another one."""
         return random.Random(f"{self.seed}|{self.name}|{what}")
 
 
 def plan(seed: int, engines: Sequence[str], workloads: Sequence[str] = (), seconds: float = 8.0) -> Iterator[Round]:
-    """Rounds without end: every engine, face and workload in turn, in an order of the seed's own."""
+    """Yield rounds without end: every engine, face and workload in turn, in an order drawn from the seed."""
     wanted = [WORKLOADS[name] for name in workloads or WORKLOADS]
     every = [
         (engine, face, workload.name)
@@ -122,7 +123,7 @@ def plan(seed: int, engines: Sequence[str], workloads: Sequence[str] = (), secon
 
 
 def named(seed: int, name: str, seconds: float = 8.0) -> Round:
-    """The round of that name, to play it alone."""
+    """Return the round of that name, to run it alone."""
     engine, face, workload, number = name.split("/")
     if workload not in WORKLOADS or face not in FACES:
         raise ValueError(f"no such round: {name!r}")
@@ -130,10 +131,10 @@ def named(seed: int, name: str, seconds: float = 8.0) -> Round:
 
 
 def _ordinary(round_: Round) -> Round:
-    """A round of a campaign: all faults mixed, or, in most, a theme: one fault after the other, and time to see.
+    """Return a round of a campaign with all faults mixed or, in most rounds, with the faults of one theme in turn.
 
-    Where everything breaks at once, much is excused. The calm at the end is longer than any excuse but that of a dead
-    waiter, so that what still stands still has none.
+    Many faults at once excuse many delays. The calm at the end is longer than any excuse except a dead waiter, so that
+    a name that is still free has none.
     """
     round_ = replace(round_, seconds=round_.seconds * round_.work.longer)
     if round_.work.alone:
@@ -146,7 +147,7 @@ def _ordinary(round_: Round) -> Round:
     every_s = round_.every_s if round_.work.alone else (0.4, 1.0)
     facts: dict[str, Any] = {"kinds": themes[theme], "apart": True, "every_s": every_s, "long": 0.5}
     if theme in _LEAVING and not round_.work.alone:
-        # What is left behind stands for a ttl: a long one is seen. Short sections, so that many wait and are served.
+        # A lease that is left behind lasts for its ttl: a long ttl shows it. Sections are short, so that many wait.
         facts |= {"ttl_s": _SEEN_S, "long": 0.1}
     if theme == "stopped":
         facts["aim"] = HOLDER

@@ -1,7 +1,6 @@
-"""One round, played: workers start, faults strike as the schedule says, all is healed, and everybody comes to an end.
+"""Run one round: start the workers, inject the faults of the schedule, heal them, and end the workers.
 
-The rule: the stage only starts, breaks, heals and stops; it judges nothing. What it could not do on this machine it
-counts as not run.
+The runner checks nothing. It counts a fault that this machine cannot inject as not run.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _STATES = {
 
 @dataclass
 class RoundResult:
-    """What happened in a round: everything that the judge needs."""
+    """The result of a round: everything that the checks need."""
 
     round: Round
     events: list[Event] = field(default_factory=list)
@@ -67,7 +66,7 @@ class RoundResult:
 
 
 class RoundRunner:
-    """Everything that is there while a round is played."""
+    """The place, the workers, the faults and the history of one round."""
 
     def __init__(self, round_: Round, folder: Path, mutant: str = "", *, ends: bool = True) -> None:
         self.round = round_
@@ -77,14 +76,14 @@ class RoundRunner:
         folder.mkdir(parents=True, exist_ok=True)
         self.place = open_place(round_.engine, folder / "place")
         self._history = History(folder / "history.jsonl")
-        self._recorder = self._history.recorder("stage")
+        self._recorder = self._history.recorder("runner")
         self.faults = Faults(self._recorder, self.place)
         self._tail = Tail(self._history.path)
         self._states: dict[str, str] = {}
         self._busy: set[str] = set()
         self._all = Workers()
         self.workers: dict[str, Worker] = {}
-        self.played = RoundResult(round_)
+        self.result = RoundResult(round_)
         self._look_at = 0.0
 
     @property
@@ -92,23 +91,23 @@ class RoundRunner:
         assert isinstance(self.place, RedisPlace)
         return self.place
 
-    def play(self, enough: Enough | None = None) -> RoundResult:
-        """From the first process to the last. With `enough` it ends at once, when that is true of its history."""
+    def run(self, enough: Enough | None = None) -> RoundResult:
+        """Run the round and return its result; it ends early once `enough` returns True for its history."""
         began = time.monotonic()
         try:
             self._open()
-            if not self._strike(enough) and not self._calm(enough):
+            if not self._run_schedule(enough) and not self._calm(enough):
                 self._end()
                 self._look_around()
         finally:
             self._close()
-        self.played.seconds = time.monotonic() - began
-        return self.played
+        self.result.seconds = time.monotonic() - began
+        return self.result
 
     # Workers.
 
     def start(self, *labels: str) -> None:
-        """Start a process for these workers; it begins by itself when it is ready."""
+        """Start a process for these workers; it begins to work when it is ready."""
         round_ = self.round
         worker = self._all.start(
             "chaos.worker:work",
@@ -137,8 +136,8 @@ class RoundRunner:
 
     # Faults.
 
-    def _strike(self, enough: Enough | None) -> bool:
-        """Play the schedule. True if `enough` ended it early."""
+    def _run_schedule(self, enough: Enough | None) -> bool:
+        """Inject the faults of the schedule. Return True if `enough` ended it early."""
         began = time.monotonic()
         numbers = itertools.count()
         due: list[tuple[float, int, Fault | None, Iterator[float] | None, str]] = [
@@ -151,13 +150,13 @@ class RoundRunner:
                 if self._is_enough(enough):
                     return True
                 while due and due[0][0] <= now:
-                    _, _, fault, strike, label = heapq.heappop(due)
-                    if strike is None and fault is not None:
-                        strike, label = self._begin(fault)
-                    waits_s = None if strike is None else next(strike, None)
+                    _, _, fault, injection, label = heapq.heappop(due)
+                    if injection is None and fault is not None:
+                        injection, label = self._begin(fault)
+                    waits_s = None if injection is None else next(injection, None)
                     if waits_s is not None:
-                        heapq.heappush(due, (time.monotonic() - began + waits_s, next(numbers), None, strike, label))
-                    elif strike is not None:
+                        heapq.heappush(due, (time.monotonic() - began + waits_s, next(numbers), None, injection, label))
+                    elif injection is not None:
                         self._busy.discard(label)
                 self._sleep()
         finally:
@@ -168,18 +167,18 @@ class RoundRunner:
 
     def _begin(self, fault: Fault) -> tuple[Iterator[float] | None, str]:
         if KINDS[fault.kind].clock and not wallclock.available():
-            self.played.not_run[f"{fault.kind}: no C compiler"] += 1
+            self.result.not_run[f"{fault.kind}: no C compiler"] += 1
             return None, ""
         label = self._aim(fault.target)
         if label is None:
-            self.played.not_run["nobody was free to be struck"] += 1
+            self.result.not_run["no worker was without a fault"] += 1
             return None, ""
         self._busy.add(label)
-        self.played.injected[fault.kind] += 1
+        self.result.injected[fault.kind] += 1
         return INJECTORS[fault.kind](self, label, fault), label
 
     def _aim(self, target: str) -> str | None:
-        """Whom to strike: a role is looked up now. Nobody is struck twice at a time, nor after its end."""
+        """Return the label of the target, or None: a role is looked up now; a worker has one fault at a time."""
         if target == SERVER:
             return None if SERVER in self._busy else SERVER
         free = [label for label in self.round.labels if label not in self._busy and self.workers[label].alive]
@@ -188,12 +187,12 @@ class RoundRunner:
         if target in free:
             return target
         suited = [label for label, state in self._states.items() if state == target and label in free]
-        # Of several that believe they hold, the last is right; of several that wait, the first is next.
+        # Of several workers that believe they hold, the last is right; of several that wait, the first is next.
         suited = suited[::-1] if target == HOLDER else suited
         return next(iter(suited or free), None)
 
     def holds(self, label: str) -> bool:
-        """Whether this worker has told of a grant and not yet of its end."""
+        """Return whether this worker has recorded a grant and not yet its end."""
         return self._states.get(label) == HOLDER
 
     def _follow(self) -> None:
@@ -201,18 +200,18 @@ class RoundRunner:
             if event.kind in _STATES and event.worker in self.workers:
                 state = _STATES[event.kind]
                 if self._states.get(event.worker) != state:
-                    self._states.pop(event.worker, None)  # they stand in the order in which they came to it
+                    self._states.pop(event.worker, None)  # the dict has the order of the changes
                     self._states[event.worker] = state
 
     def _sleep(self) -> None:
-        """A stage that is late is late for everybody: the links run in this process."""
+        """Sleep for a moment; a late wake-up is a fault of all workers, because the links run in this process."""
         since_ns = time.monotonic_ns()
         time.sleep(_LOOK_S)
         if time.monotonic_ns() - since_ns > (_LOOK_S + _LATE_S) * 1e9:
             self._recorder.record("fault", ALL_WORKERS, since_ns=since_ns, detail=MACHINE)
 
     def _calm(self, enough: Enough | None) -> bool:
-        """The workers go on, and nothing is broken. True if `enough` ended it early."""
+        """Let the workers go on without faults. Return True if `enough` ended it early."""
         end = time.monotonic() + self.round.calm_s
         while time.monotonic() < end:
             if self._is_enough(enough):
@@ -221,7 +220,7 @@ class RoundRunner:
         return self._is_enough(enough, now=True)
 
     def _is_enough(self, enough: Enough | None, *, now: bool = False) -> bool:
-        """Looked for twice a second, and less often where looking takes long: the workers need the machine, too."""
+        """Call `enough` twice a second, or less often if it takes long: the workers need the machine, too."""
         began = time.monotonic()
         if enough is None or (began < self._look_at and not now):
             return False
@@ -233,9 +232,9 @@ class RoundRunner:
     # The end.
 
     def _end(self) -> None:
-        """Tell everybody to stop; who does not come to an end is told of, and killed."""
+        """Stop all workers; a worker that does not end is reported, and killed."""
         if not self._ends:
-            return  # a broken client need not be able to
+            return  # a mutant need not be able to end
         for worker in set(self.workers.values()):
             if worker.alive:
                 worker.send_line("stop")
@@ -244,23 +243,23 @@ class RoundRunner:
             self._sleep()
         for label, worker in self.workers.items():
             if worker.alive:
-                self.played.troubles.append(f"{label} did not come to its end within {_END_S:g} s")
+                self.result.troubles.append(f"{label} did not end within {_END_S:g} s")
             elif worker.wait() != 0:
                 lines = worker.output().strip().splitlines()[-8:]
-                self.played.troubles.append("\n".join([f"{label} ended with code {worker.wait()}:", *lines]))
+                self.result.troubles.append("\n".join([f"{label} ended with code {worker.wait()}:", *lines]))
 
     def _look_around(self) -> None:
         if self._ends:
             left = self.place.left() + ([] if self.place.one_process else self._still_there())
             self._recorder.record("leaked", "", value=len(left), detail=", ".join(left) or None)
         counter = GuardedFile(self._folder / "counter.json").read().value
-        self.played.counter = counter
-        self.played.appended = tuple(GuardedFile(self._folder / "list.json", initial=[]).read().value)
+        self.result.counter = counter
+        self.result.appended = tuple(GuardedFile(self._folder / "list.json", initial=[]).read().value)
 
     def _still_there(self) -> list[str]:
-        """Holders and waiters, when all have ended; what the killed ones left has its ttl, and its mark, to go."""
+        """Return holders and waiters after all workers have ended; those of killed ones last for ttl and heartbeat."""
         end = time.monotonic() + self.round.ttl + _MARK_S
-        with holdfast.connect(self.place.url("stage")) as hf:
+        with holdfast.connect(self.place.url("runner")) as hf:
             while (standing := hf.show(NAME)).holder is not None or standing.waiters:
                 if time.monotonic() > end:
                     return [f"{standing.holder} as the holder and {len(standing.waiters)} waiters"]
@@ -269,6 +268,6 @@ class RoundRunner:
 
     def _close(self) -> None:
         self._all.close()
-        self.played.events = self._history.read()
+        self.result.events = self._history.read()
         self._history.close()
         self.place.close()

@@ -1,4 +1,4 @@
-"""Rounds played and judged, several at once where the machine allows it: they mostly wait."""
+"""Run rounds and check them, several at once where the machine allows it: they mostly wait."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from chaos.runner import RoundResult
 
 
-def play(round_: Round, folder: Path) -> tuple[RoundResult, Verdict]:
-    """One round of the right client."""
-    played = RoundRunner(round_, folder).play()
-    return played, check_round(played)
+def run_round(round_: Round, folder: Path) -> tuple[RoundResult, Verdict]:
+    """Run one round with the unmodified client, and check it."""
+    result = RoundRunner(round_, folder).run()
+    return result, check_round(result)
 
 
-def play_all(rounds: Sequence[Round], folder: Path, at_once: int) -> list[tuple[RoundResult, Verdict]]:
-    """These rounds, each in a folder of its own."""
+def run_rounds(rounds: Sequence[Round], folder: Path, at_once: int) -> list[tuple[RoundResult, Verdict]]:
+    """Run these rounds, each in its own folder."""
     folders = [folder / f"round-{number}" for number in range(len(rounds))]
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(play, rounds, folders))
+        return list(pool.map(run_round, rounds, folders))

@@ -1,8 +1,8 @@
-"""Which faults strike when: a schedule, drawn from the seed of a round.
+"""The schedule of faults of a round, drawn from its seed.
 
-The rule: a pure function. It does not look at the machine, so that the same round has the same schedule everywhere;
-what a machine cannot do is counted as not run. No worker and no server is struck twice at a time, and no round loses
-both the server's data and its clock: no engine promises anything then.
+A pure function: the same round has the same schedule on every machine; a fault that a machine cannot inject is counted
+as not run. No worker and no server has two faults at a time, and no round loses both the server's data and its clock:
+no engine promises anything then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOLDER, WAITER, SERVER = "holder", "waiter", "server"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """At which second of the round, what, whom, and for how long. `amount` is a delay or an offset, in seconds."""
+    """One fault: its second in the round, kind, target and length. `amount` is a delay or an offset, in seconds."""
 
     at_s: float
     kind: str
@@ -31,7 +31,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of fault: where it makes sense, how long it lasts (in ttls, or in seconds), and whom it aims at."""
+    """One kind of fault: its engines and faces, its length (in ttls or in seconds), and its target."""
 
     name: str
     says: str
@@ -50,26 +50,26 @@ _GROUP = ("sentinel", "cluster")
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("kill", "SIGKILL of a worker; another takes its place", engines=("sqlite", "file", "redis", *_GROUP)),
+        Kind("kill", "SIGKILL of a worker; another replaces it", engines=("sqlite", "file", "redis", *_GROUP)),
         Kind("freeze", "SIGSTOP of a worker, past its ttl", ttls=(1.2, 2.0)),
         Kind("long freeze", "the same, for several ttls", engines=("sqlite", "redis"), ttls=(3.7, 4.3), aim=HOLDER),
-        Kind("gil stall", "one thread of a worker keeps the interpreter from all others", ttls=(0.3, 1.6)),
-        Kind("loop stall", "the event loop of a worker stands still", faces=("asyncio",), ttls=(0.3, 1.8)),
+        Kind("gil stall", "one thread of a worker blocks the interpreter for all others", ttls=(0.3, 1.6)),
+        Kind("loop stall", "the event loop of a worker is blocked", faces=("asyncio",), ttls=(0.3, 1.8)),
         Kind("fork", "a worker forks while it holds; the child tries to use what it inherited"),
-        Kind("cancellation storm", "many acquisitions of a worker are cancelled, or given up, at any point"),
-        Kind("lost reply", "a command is applied and its answer never comes", engines=_SERVER),
-        Kind("cut", "the connections of a worker end", engines=_SERVER),
-        Kind("half-open", "connections of a worker stand, and nothing goes through", engines=_SERVER, ttls=(0.4, 2.0)),
+        Kind("cancellation storm", "many acquires of a worker are cancelled, or time out, at any point"),
+        Kind("lost reply", "a command is applied and its reply is lost", engines=_SERVER),
+        Kind("cut", "the connections of a worker are closed", engines=_SERVER),
+        Kind("half-open", "connections of a worker stay open and deliver nothing", engines=_SERVER, ttls=(0.4, 2.0)),
         Kind(
             "slow re-send",
-            "an answer is lost, the worker asks again late, then is cut off",
+            "a reply is lost, the worker resends late, then its connections deliver nothing",
             engines=_SERVER,
             ttls=(2.0, 2.5),
             aim=WAITER,
         ),
         Kind(
             "late answer",
-            "answers to a worker come late, then nothing goes through",
+            "replies to a worker come late, then its connections deliver nothing",
             engines=_SERVER,
             ttls=(2.0, 2.5),
             aim=WAITER,
@@ -85,7 +85,7 @@ KINDS = {
         Kind("frozen server", "SIGSTOP of the server", engines=_SERVER, server=True, ttls=(0.3, 1.5)),
         Kind(
             "restart",
-            "SIGKILL of the server; it comes back with its data",
+            "SIGKILL of the server; it restarts with its data",
             engines=_SERVER,
             server=True,
             seconds=(0.2, 0.9),
@@ -95,7 +95,7 @@ KINDS = {
         ),
         Kind(
             "server clock",
-            "the server's calendar is set forward, then right again",
+            "the server's wall clock is set forward, then right again",
             engines=_SERVER,
             server=True,
             seconds=(0.5, 1.0),
@@ -104,19 +104,19 @@ KINDS = {
         ),
         Kind(
             "client clock",
-            "a worker's calendar is set an hour forward or back, then right again",
+            "a worker's wall clock is set an hour forward or back, then right again",
             seconds=(0.5, 1.5),
             amounts=(3600.0, -3600.0),
             clock=True,
         ),
-        # Long enough for another server to take the place.
+        # Long enough for another server to replace it.
         Kind("primary killed", "SIGKILL of the server of the name", engines=_GROUP, server=True, seconds=(3.0, 4.0)),
         Kind("primary frozen", "SIGSTOP of the same", engines=_GROUP, server=True, seconds=(3.0, 4.0)),
         Kind("failover", "a graceful failover of the same", engines=_GROUP, server=True, seconds=(1.0, 2.0)),
     )
 }
-# Kinds that go together: what one of them brings to light is not excused by the others. Where the first makes no sense,
-# the theme makes none.
+# Kinds that go together: a fault of one kind does not excuse what another kind shows. Where the first kind makes no
+# sense, the theme makes none.
 THEMES = {
     "stopped": ("freeze", "long freeze", "gil stall", "loop stall"),
     "harmless": ("fork", "cancellation storm", "client clock"),
@@ -133,17 +133,17 @@ _LONGEST_S = 4.5
 
 
 def themes_for(engine: str, face: str, workload: str) -> dict[str, tuple[str, ...]]:
-    """The themes that make sense there, each with those of its kinds that do."""
+    """Return the themes that make sense there, each with those of its kinds that do."""
     suited = kinds_for(engine, face, workload)
     themes = {name: kinds for name, kinds in THEMES.items() if kinds[0] in suited}
     return {name: tuple(kind for kind in kinds if kind in suited) for name, kinds in themes.items()}
 
 
 def kinds_for(engine: str, face: str, workload: str = "") -> list[str]:
-    """The faults that make sense there."""
+    """Return the kinds of faults that make sense there."""
     suited = [kind.name for kind in KINDS.values() if engine in kind.engines and face in kind.faces]
     if workload == "mass":
-        # One holder of very many: it is to keep them all, so nothing may strike that ends leases by right.
+        # One worker must keep thousands of leases, so that no fault may end leases legitimately.
         ends = {
             "kill",
             "fork",
@@ -162,7 +162,7 @@ def kinds_for(engine: str, face: str, workload: str = "") -> list[str]:
 
 
 def draw(round_: Round) -> tuple[Fault, ...]:
-    """The schedule of a round: every suited kind once before any comes twice."""
+    """Return the schedule of a round: every suited kind once before any comes twice."""
     rng = round_.rng("schedule")
     suited = list(round_.kinds) or kinds_for(round_.engine, round_.face, round_.workload)
     shunned = rng.choice(_NEVER_TOGETHER)
@@ -183,8 +183,8 @@ def draw(round_: Round) -> tuple[Fault, ...]:
 
 
 def _fault(rng: random.Random, round_: Round, kind: Kind, at_s: float, busy_until: dict[str, float]) -> Fault | None:
-    """One fault, if anybody is free to be struck. Holders and waiters are looked for when it strikes."""
-    # Whoever is to keep its leases through all of it is struck for a part of the ttl only.
+    """Return one fault, if a target is free. The runner finds holders and waiters when the fault begins."""
+    # A worker that must keep its leases gets faults for a part of the ttl only.
     ttl_s = round_.ttl / 5 if round_.workload == "mass" else min(round_.ttl, 2.0)
     lasts_s = rng.uniform(*kind.ttls) * ttl_s if kind.ttls[1] else rng.uniform(*kind.seconds)
     lasts_s = round(rng.uniform(*round_.lasts_s) if round_.lasts_s else min(lasts_s, _LONGEST_S), 3)
@@ -198,7 +198,7 @@ def _fault(rng: random.Random, round_: Round, kind: Kind, at_s: float, busy_unti
         target = round_.aim or kind.aim or rng.choice([HOLDER, WAITER, rng.choice(free)])
     else:
         return None
-    # Whoever is aimed at by a role is known only then; the round looks for one that is free.
+    # The worker of a role is known only when the fault begins; the runner chooses one without a fault.
     injected = round_.labels if round_.engine == "memory" and not kind.server else (target,)
     busy_until.update({label: at_s + lasts_s for label in injected if label in busy_until})
     return Fault(at_s, kind.name, target, lasts_s, amount)

@@ -1,7 +1,7 @@
-"""The campaign tests itself first: each broken client is caught by the checker that is named for it.
+"""The self-test of the campaign: the named checker catches each mutant.
 
-The rule: a mutant is caught when the checker of its own promise accuses it, in a round of the campaign with faults
-that bring its mistake to light. The right client is played in the same rounds, and every checker must be content.
+A mutant is caught when the checker of its own invariant reports it, in a round with faults that show its mistake. The
+unmodified client runs in the same rounds, and no checker may report it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chaos.checks import Verdict, check_events, check_round, checkers_for
 from chaos.runner import RoundRunner
-from chaos.runs import play_all
+from chaos.runs import run_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class MutantRun:
-    """What became of a mutant: caught by whom, after how many seconds and rounds; or why it was not played."""
+    """The result of a mutant: the checkers that caught it, the seconds and rounds; or why it was not run."""
 
     mutant: Mutant
     caught_by: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class MutantRun:
 
 
 def hunt(mutant: Mutant, folder: Path) -> MutantRun:
-    """Play a mutant until it is caught, for a few rounds if need be: many a mistake shows by chance only."""
+    """Run a mutant until it is caught, for at most a few rounds: many mistakes show by chance only."""
     if not mutant.runs:
         return MutantRun(mutant, not_run="no C compiler")
     began = time.monotonic()
@@ -59,16 +59,16 @@ def hunt(mutant: Mutant, folder: Path) -> MutantRun:
 
 
 def _met(mutant: Mutant, round_: Round, folder: Path) -> Verdict:
-    """One round of it, or less if it is caught before."""
+    """Run one round of a mutant, or less if it is caught before."""
     if mutant.ends:
-        return check_round(RoundRunner(replace(round_, seconds=1.0), folder, mutant.name).play())
+        return check_round(RoundRunner(replace(round_, seconds=1.0), folder, mutant.name).run())
     watch = LiveCheck(round_, lambda verdict: mutant.caught_by in verdict.names())
-    RoundRunner(round_, folder, mutant.name, ends=False).play(watch)
+    RoundRunner(round_, folder, mutant.name, ends=False).run(watch)
     return watch.verdict
 
 
 class LiveCheck:
-    """Judges a round while it is played, and says when that is enough."""
+    """Checks a round while it runs, and ends it once `is_enough` accepts the verdict."""
 
     def __init__(self, round_: Round, is_enough: Callable[[Verdict], bool]) -> None:
         self._round = round_
@@ -82,16 +82,16 @@ class LiveCheck:
 
 
 def run_mutants(mutants: Sequence[Mutant], folder: Path) -> Iterator[MutantRun]:
-    """Several at once, for they mostly wait; each is told as soon as those before it are."""
+    """Run several mutants at once, because they mostly wait; yield the results in order."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(lambda mutant: hunt(mutant, folder / mutant.name), mutants)
 
 
 def rounds_of(mutants: Sequence[Mutant]) -> list[Round]:
-    """The rounds in which the right client has to pass: those of the mutants, each once, and shorter."""
+    """Return the rounds that the unmodified client has to pass: those of the mutants, each once, and shorter."""
     return list(dict.fromkeys(replace(mutant.round, seconds=_RIGHT_S) for mutant in mutants if mutant.runs))
 
 
 def run_unmodified(rounds: Sequence[Round], folder: Path) -> list[tuple[Round, Verdict]]:
-    """The right client in these rounds."""
-    return [(played.round, verdict) for played, verdict in play_all(rounds, folder, _AT_ONCE)]
+    """Run the unmodified client in these rounds."""
+    return [(result.round, verdict) for result, verdict in run_rounds(rounds, folder, _AT_ONCE)]

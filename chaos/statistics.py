@@ -1,6 +1,6 @@
-"""What a campaign has seen so far: sums, distributions, and the pictures' raw material.
+"""The statistics of a campaign: sums, distributions, and the data of the plots.
 
-The rule: a tally only counts. Nothing is left out, and nothing in it names the machine that it was counted on.
+Statistics only count. They leave out nothing, and name no machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.checks import INVARIANTS, bounds_of
 from chaos.known_limits import FORGETTING, KNOWN_LIMITS
-from chaos.mutation_score import UNMODIFIED, MutantScore
+from chaos.mutation_score import UNMODIFIED, MutationScore
 from chaos.rounds import FACES, WORKLOADS
 from chaos.schedule import KINDS
 from holdfast.testing.hold_spans import hold_spans_by_name
@@ -34,8 +34,8 @@ MOST_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A span of a timeline, in seconds of its round: a claim, or a fault."""
+class Span:
+    """A span of a timeline, in seconds of its round: a held lease, or a fault."""
 
     worker: str
     start_s: float
@@ -45,23 +45,23 @@ class Line:
 
 @dataclass
 class Timeline:
-    """Who held when, and what struck whom: one round as a picture."""
+    """The holders and faults of one round, for a plot."""
 
     round: str
     seconds: float
     workers: tuple[str, ...]
-    claims: list[Line]
-    faults: list[Line]
-    refused: list[Line]
+    claims: list[Span]
+    faults: list[Span]
+    refused: list[Span]
 
     @property
-    def to_see(self) -> int:
+    def interest(self) -> int:
         return len({fault.kind for fault in self.faults}) + 3 * min(2, len(self.refused))
 
 
 @dataclass
 class Statistics:
-    """The sums of a campaign."""
+    """The statistics of a campaign."""
 
     seed: int
     wanted_minutes: float = 0.0
@@ -78,20 +78,20 @@ class Statistics:
     wake_ups_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     waits_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     stale_work_ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    told_late_ms: list[float] = field(default_factory=list)
+    checked_stale_ms: list[float] = field(default_factory=list)
     most_held: int = 0
     kills: list[MutantRun] = field(default_factory=list)
-    scores: dict[str, MutantScore] = field(default_factory=dict)
+    scores: dict[str, MutationScore] = field(default_factory=dict)
     passed_unmodified: int = 0
     timelines: dict[str, Timeline] = field(default_factory=dict)
 
-    def add(self, played: RoundResult, verdict: Verdict) -> None:
-        """One round more."""
-        round_, events = played.round, played.events
+    def add(self, result: RoundResult, verdict: Verdict) -> None:
+        """Add one round."""
+        round_, events = result.round, result.events
         where = f"{round_.engine}/{round_.face}"
         self.rounds[f"{round_.engine}/{round_.face}/{round_.workload}"] += 1
-        self.faults.update(played.injected)
-        self.not_run.update(played.not_run)
+        self.faults.update(result.injected)
+        self.not_run.update(result.not_run)
         self.expected.update(verdict.expected)
         for event in events:
             if event.kind == "granted":
@@ -105,41 +105,41 @@ class Statistics:
             elif event.kind == "fault" and event.detail == MACHINE:
                 self.faults[MACHINE] += 1
         self.wake_ups_ms[where] += [ns / MS for ns in wake_ups_ns(events, bounds_of(round_))]
-        self.waits_ms[where] += _waits_ms(played)
-        # A child of a process has a memory of its own: what it is granted there takes nothing from its parent.
+        self.waits_ms[where] += _waits_ms(result)
+        # A forked child has its own memory: a grant there takes nothing from its parent.
         apart = ".child" if round_.engine == "memory" else "\n"
         for zombie in find_stale_work([event for event in events if not event.worker.endswith(apart)]):
             self.stale_work_ms[zombie.cause].append(zombie.length_ns / MS)
             if zombie.cause not in FORGETTING:
-                self.told_late_ms.append(zombie.checked_ns / MS)
+                self.checked_stale_ms.append(zombie.checked_ns / MS)
         self.add_violations(f"round {round_.name}", verdict)
-        self._draw(played)
+        self._draw(result)
 
     def add_violations(self, where: str, verdict: Verdict) -> None:
-        """Count every violation. Of each promise the first few are shown: ten thousand leases can be lost at once."""
+        """Count every violation, and keep the first few of each invariant: ten thousand leases can be lost at once."""
         for promise, found in verdict.violations.items():
             self.violations[promise] += len(found)
             shown = self.shown[promise]
             shown += [f"seed {self.seed}, {where}\n{violation}" for violation in found[: MOST_SHOWN - len(shown)]]
 
-    def _draw(self, played: RoundResult) -> None:
-        """Of each engine the guarded round with the most to see: many kinds of faults, and a refused write."""
-        if played.round.workload not in ("counter", "list") or not played.events:
+    def _draw(self, result: RoundResult) -> None:
+        """Keep the timeline of the most interesting guarded round of each engine: many faults, and a refused write."""
+        if result.round.workload not in ("counter", "list") or not result.events:
             return
-        line = timeline(played)
-        drawn = self.timelines.get(played.round.engine)
-        if drawn is None or line.to_see > drawn.to_see:
-            self.timelines[played.round.engine] = line
+        line = timeline(result)
+        drawn = self.timelines.get(result.round.engine)
+        if drawn is None or line.interest > drawn.interest:
+            self.timelines[result.round.engine] = line
 
     @property
     def holds(self) -> bool:
-        """Nothing was broken, every broken client was caught in its own round, and the right one never accused."""
-        innocent = UNMODIFIED not in self.scores or not self.scores[UNMODIFIED].caught
-        return not self.violations and innocent and all(kill.killed or kill.not_run for kill in self.kills)
+        """True if every invariant held, every mutant was caught in its round, and the unmodified client never was."""
+        clean = UNMODIFIED not in self.scores or not self.scores[UNMODIFIED].caught
+        return not self.violations and clean and all(kill.killed or kill.not_run for kill in self.kills)
 
     @property
     def not_covered(self) -> list[str]:
-        """Engines, faces and workloads of which no round was played, the larger part for the smaller ones."""
+        """The engines, faces and workloads without a round; a face without any round is listed as a whole."""
         missing = []
         for engine in ENGINES:
             for face in FACES:
@@ -149,7 +149,7 @@ class Statistics:
         return missing
 
     def summary(self) -> dict[str, Any]:
-        """The tally as plain values, for JSON."""
+        """Return the statistics as plain values, for JSON."""
         return {
             "holds": self.holds,
             "seed": self.seed,
@@ -170,7 +170,7 @@ class Statistics:
             "wait_ms": {where: spread(values) for where, values in sorted(self.waits_ms.items())},
             "stale_work_ms": {cause: spread(values) for cause, values in sorted(self.stale_work_ms.items())},
             "largest_stale_work_ms": round(max((v for vs in self.stale_work_ms.values() for v in vs), default=0.0), 1),
-            "largest_stale_work_with_checks_ms": round(max(self.told_late_ms, default=0.0), 1),
+            "largest_stale_work_with_checks_ms": round(max(self.checked_stale_ms, default=0.0), 1),
             "worst_wake_up_ms": round(max((v for vs in self.wake_ups_ms.values() for v in vs), default=0.0), 1),
             "mutants": [
                 {
@@ -186,14 +186,14 @@ class Statistics:
             ],
             "unmodified_client_passed": self.passed_unmodified,
             "mutants_in_ordinary_rounds": {
-                name: {"played": share.played, "caught": share.caught, "by": dict(sorted(share.by.items()))}
-                for name, share in self.scores.items()
+                name: {"rounds": score.rounds, "caught": score.caught, "by": dict(sorted(score.by.items()))}
+                for name, score in self.scores.items()
             },
         }
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """How many, the middle, the tail and the worst."""
+    """Return count, median, 99th percentile and maximum."""
     if not values:
         return {"count": 0}
     ordered = sorted(values)
@@ -204,9 +204,9 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"count": len(ordered), "p50": at(0.5), "p99": at(0.99), "worst": round(ordered[-1], 3)}
 
 
-def timeline(played: RoundResult) -> Timeline:
-    """A round as spans."""
-    events = played.events
+def timeline(result: RoundResult) -> Timeline:
+    """Return a round as spans."""
+    events = result.events
     zero_ns = min(event.at_ns for event in events)
     end_s = (max(event.at_ns for event in events) - zero_ns) / 1e9
 
@@ -214,27 +214,27 @@ def timeline(played: RoundResult) -> Timeline:
         return min(max(0.0, (ns - zero_ns) / 1e9), end_s)
 
     claims = [
-        Line(claim.opened.worker, second(claim.start_ns), second(claim.end_ns))
+        Span(claim.opened.worker, second(claim.start_ns), second(claim.end_ns))
         for named in hold_spans_by_name(events).values()
         for claim in named
     ]
     faults = [
-        Line(fault.target, second(fault.start_ns), second(fault.end_ns), fault.kind)
+        Span(fault.target, second(fault.start_ns), second(fault.end_ns), fault.kind)
         for fault in fault_windows(events)
         if fault.kind in KINDS
     ]
     refused = [
-        Line(event.worker, second(event.at_ns), second(event.at_ns))
+        Span(event.worker, second(event.at_ns), second(event.at_ns))
         for event in events
         if event.kind == "write" and not event.accepted
     ]
-    return Timeline(played.round.name, end_s, played.round.labels, claims, faults, refused)
+    return Timeline(result.round.name, end_s, result.round.labels, claims, faults, refused)
 
 
-def _waits_ms(played: RoundResult) -> list[float]:
+def _waits_ms(result: RoundResult) -> list[float]:
     return [
         (wait.end_ns - wait.requested.at_ns) / MS
-        for waits in waits_by_name(played.events).values()
+        for waits in waits_by_name(result.events).values()
         for wait in waits
         if wait.ended is not None and wait.ended.kind == "granted"
     ]

@@ -1,8 +1,8 @@
-"""A process of the campaign: its actors, and what its parent tells it to do to itself.
+"""A worker process of the campaign: its workload tasks, and the faults that only the process itself can inject.
 
-The rule: some faults can only come from within (a stall of the interpreter or the loop, a fork, a storm of
-cancellations); the parent asks for them by a line. A metronome writes down when the machine itself was too late. When
-its actors have closed their clients, the process counts what is left.
+A stall of the interpreter or the loop, a fork and a storm of cancellations come from within; the parent requests them
+by a line. A stall detector records when the machine did not run the process. When the tasks have closed their clients,
+the process counts what is left.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tests.support.fault_windows import MACHINE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_BEAT_S = 0.05
+_TICK_S = 0.05
 _LATE_S = 0.25
 _SETTLE_S = 5.0
 
 
 class WorkerContext:
-    """What the actors of one process share."""
+    """The settings and resources that the tasks of one process share."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class WorkerContext:
         return self.urls[label]
 
     def number_of(self, label: str, count: int) -> int:
-        """A number that no other worker has, nor another life of this one."""
+        """Return a number that no other worker has, nor an earlier process of this one."""
         return (int(label[1:]) << 48) + (os.getpid() << 24) + count
 
     def want_fork(self) -> None:
@@ -78,36 +78,36 @@ class WorkerContext:
         wanted, self._fork_wanted = self._fork_wanted, False
         return wanted
 
-    def fork(self, actor: WorkloadTask, lease: Any) -> None:
-        """Leave a child in mid-hold, which tries what a careless program would try."""
+    def fork(self, task: WorkloadTask, lease: Any) -> None:
+        """Fork while holding; the child tries what a careless program would try."""
         pid = os.fork()
         if pid:
             self._children.append(pid)
             return
         try:
-            _inherit(actor, lease)
+            _inherit(task, lease)
         finally:
             os._exit(0)
 
-    def reap(self) -> None:
+    def wait_for_children(self) -> None:
         for pid in self._children:
             os.waitpid(pid, 0)
 
 
-def _inherit(actor: WorkloadTask, lease: Any) -> None:
-    """In a child: claim the parent's lease, give it back, and ask for another. Only the last may be answered."""
-    label = f"{actor.label}.child"
-    with Recorder(actor.recorder.path, label) as recorder:
+def _inherit(task: WorkloadTask, lease: Any) -> None:
+    """In a child: use the parent's lease, release it, and acquire another. Only the last may succeed."""
+    label = f"{task.label}.child"
+    with Recorder(task.recorder.path, label) as recorder:
         mine = {"fence": lease.fence, "token": lease.token}
         with suppress(LeaseLost):
             lease.check()
             recorder.record("granted", lease.name, until_ns=trusted_until_ns(lease), **mine)
-            if actor.context.face.name == "blocking":
+            if task.context.face.name == "blocking":
                 lease.release()
         with suppress(HoldfastError):
-            hf = holdfast.connect(actor.context.url(actor.label), label=label)
+            hf = holdfast.connect(task.context.url(task.label), label=label)
             requested_ns = time.monotonic_ns()
-            with hf.lock(NAME, ttl=actor.context.ttl_s, timeout=0) as own:
+            with hf.lock(NAME, ttl=task.context.ttl_s, timeout=0) as own:
                 until_ns = trusted_until_ns(own)
                 recorder.record(
                     "granted", NAME, fence=own.fence, token=own.token, since_ns=requested_ns, until_ns=until_ns
@@ -117,36 +117,34 @@ def _inherit(actor: WorkloadTask, lease: Any) -> None:
 
 
 def work(*, labels: Sequence[str], history: str, seed: str, mutant: str = "", **context: Any) -> None:
-    """What a worker process runs."""
+    """Run a worker process."""
     mutants.apply(mutant, Path(context["folder"]))
-    stage = WorkerContext(**{**context, "folder": Path(context["folder"])})
+    shared = WorkerContext(**{**context, "folder": Path(context["folder"])})
     recorders = {label: Recorder(history, label) for label in labels}
-    kind = WORKLOAD_TASKS[stage.workload]
-    actors = [kind(stage, label, recorders[label], random.Random(f"{seed}|{label}")) for label in labels]
-    _warm_up(stage, labels[0])
-    ControlThread(stage, actors, random.Random(f"{seed}|storm")).start()
-    StallDetector(recorders, min(_LATE_S, stage.ttl_s / 5)).start()
+    kind = WORKLOAD_TASKS[shared.workload]
+    tasks = [kind(shared, label, recorders[label], random.Random(f"{seed}|{label}")) for label in labels]
+    _warm_up(shared, labels[0])
+    ControlThread(shared, tasks, random.Random(f"{seed}|storm")).start()
+    StallDetector(recorders, min(_LATE_S, shared.ttl_s / 5)).start()
     before = _belongings()
     ready()
-    stage.face.live([actor.live for actor in actors])
-    stage.reap()
+    shared.face.live([task.live for task in tasks])
+    shared.wait_for_children()
     left = _left(before)
     recorders[labels[0]].record("leaked", "", value=len(left), detail=", ".join(left) or None)
 
 
 class ControlThread(threading.Thread):
-    """Hears what the parent wants, and does it."""
+    """Reads the parent's requests, and injects the faults that they name."""
 
-    def __init__(self, context: WorkerContext, actors: list[WorkloadTask], rng: random.Random) -> None:
+    def __init__(self, context: WorkerContext, tasks: list[WorkloadTask], rng: random.Random) -> None:
         super().__init__(name="campaign-ear", daemon=True)
         self._scene = context
-        self._actors = actors
+        self._actors = tasks
         self._dice = rng
         self._numbers = itertools.count(1)
-        # Opened once and before anything is counted, so that they are not taken for something left behind.
-        self._storms = {
-            f"{actor.label}.storm": Recorder(actor.recorder.path, f"{actor.label}.storm") for actor in actors
-        }
+        # Opened once, before anything is counted, so that they do not count as leaks.
+        self._storms = {f"{task.label}.storm": Recorder(task.recorder.path, f"{task.label}.storm") for task in tasks}
 
     def run(self) -> None:
         while not self._scene.over:
@@ -163,15 +161,15 @@ class ControlThread(threading.Thread):
         self._scene.want_fork()
 
     def gil(self, seconds: str) -> None:
-        """A call into C that does not let go of the interpreter."""
+        """Block the interpreter by a C call that does not release it."""
         self._fault("gil stall", lambda: ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6)))
 
     def loop(self, seconds: str) -> None:
         self._fault("loop stall", lambda: self._scene.face.stall(float(seconds)))
 
     def storm(self) -> None:
-        actor = self._dice.choice(self._actors)
-        label = f"{actor.label}.storm"
+        task = self._dice.choice(self._actors)
+        label = f"{task.label}.storm"
         face = self._scene.face
         recorder = self._storms[label]
 
@@ -183,24 +181,24 @@ class ControlThread(threading.Thread):
                 recorder.record("granted", NAME, since_ns=requested_ns, until_ns=trusted_until_ns(lease), **mine)
                 recorder.record("released", NAME, **mine)
 
-        face.storm(self._dice, self._scene.url(actor.label), label, attempt)
+        face.storm(self._dice, self._scene.url(task.label), label, attempt)
 
     def _fault(self, kind: str, strike: Any) -> None:
-        """Only the process itself knows when it was struck."""
+        """Record a fault and inject it: only the process itself knows when it began."""
         number = next(self._numbers)
-        for actor in self._actors:
-            actor.recorder.record("fault", actor.label, value=number, detail=kind)
+        for task in self._actors:
+            task.recorder.record("fault", task.label, value=number, detail=kind)
         try:
             strike()
         finally:
-            for actor in self._actors:
-                actor.recorder.record("healed", actor.label, value=number, detail=kind)
+            for task in self._actors:
+                task.recorder.record("healed", task.label, value=number, detail=kind)
 
 
 class StallDetector(threading.Thread):
-    """Writes down when this process was not run for a while, for whatever reason.
+    """Records when this process did not run for a while, for whatever reason.
 
-    A short ttl is lost by a few short stalls, and so those are written down, too.
+    A few short stalls may cost a short ttl, so that those are recorded, too.
     """
 
     def __init__(self, recorders: dict[str, Recorder], late_s: float) -> None:
@@ -211,14 +209,14 @@ class StallDetector(threading.Thread):
     def run(self) -> None:
         while True:
             since_ns = time.monotonic_ns()
-            time.sleep(_BEAT_S)
-            if time.monotonic_ns() - since_ns > (_BEAT_S + self._late_s) * 1e9:
+            time.sleep(_TICK_S)
+            if time.monotonic_ns() - since_ns > (_TICK_S + self._late_s) * 1e9:
                 for label, recorder in self._recorders.items():
                     recorder.record("fault", label, since_ns=since_ns, detail=MACHINE)
 
 
 def _warm_up(context: WorkerContext, label: str) -> None:
-    """Use everything once: what a process keeps for good (modules, a file's kernel locks) is no leak."""
+    """Use everything once: what a process keeps for its life (modules, kernel locks of a file) is no leak."""
 
     async def once() -> None:
         client = await context.face.connect(context.url(label), f"{label}.warm", None)
@@ -229,7 +227,7 @@ def _warm_up(context: WorkerContext, label: str) -> None:
         finally:
             await context.face.close(client)
 
-    with suppress(HoldfastError):  # a fault may strike even here
+    with suppress(HoldfastError):  # a fault may begin even here
         context.face.live([once])
 
 
@@ -238,7 +236,7 @@ def _belongings() -> tuple[Counter[str], int]:
 
 
 def _left(before: tuple[Counter[str], int]) -> list[str]:
-    """What is here now and was not before; it has a moment to go."""
+    """Return the threads and descriptors that were not there before, after waiting a moment for their end."""
     end = time.monotonic() + _SETTLE_S
     while True:
         threads, descriptors = _belongings()

@@ -1,8 +1,7 @@
-"""What one worker does, over and over: ask, hold, work, write, give back; and it writes down all of it.
+"""The workloads: what one worker does again and again (acquire, hold, work, write, release), and records.
 
-The rule: an actor records what it knows when it knows it: `granted` after the answer, `released` before the release is
-sent, each stretch of work when it is done. It never hides what went wrong: an error that it does not expect ends its
-process.
+A worker records each fact when it learns it: `granted` after the answer, `released` before the release is sent, each
+slice of work when it is done. An unexpected error ends its process.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 NAME = "campaign"
 SLICE_S = 0.01
 PATIENCE_S = 25.0
-# How many leases one process can renew every two seconds while its machine also runs all the servers: each file is
-# written safely, and each write to a group is also its replicas' and sentinels' work.
+# How many leases one process can renew every two seconds while its machine also runs all the servers: the files engine
+# syncs every file, and replicas and sentinels repeat each write to a group.
 MASS = 10_000
 SMALLER = {"file": 1_000, "redis+sentinel": 3_000, "redis+cluster": 3_000}
 
 
 class WorkloadTask:
-    """One worker: a client of its own, a recorder, and dice."""
+    """One worker: a thread or task with its own client, recorder and random numbers."""
 
     def __init__(self, context: WorkerContext, label: str, recorder: Recorder, rng: random.Random) -> None:
         self.context = context
@@ -42,13 +41,13 @@ class WorkloadTask:
         self.rng = rng
         self.client: Any = None
         self.held: dict[int, Any] = {}
-        # The keeper tells of renewals on a thread of its own: none may be recorded after the end of its lease.
+        # The keeper reports renewals on its own thread: none may be recorded after the end of its lease.
         self._guard = threading.Lock()
         self._appended = 0
         self._cancelled = False
 
     async def live(self) -> None:
-        """Until the round is over."""
+        """Repeat `turn` until the round is over."""
         face = self.context.face
         self.client = await face.connect(self.context.url(self.label), self.label, self.observe)
         try:
@@ -61,7 +60,7 @@ class WorkloadTask:
     rest_s = 0.03
 
     async def turn(self) -> None:
-        """Ask, hold, work, give back."""
+        """Acquire the lease, run the section, and release it."""
         requested = self.recorder.record("requested", NAME)
         lease = None
         try:
@@ -79,7 +78,7 @@ class WorkloadTask:
             return  # the write was refused, and has been recorded
         except (NotAcquired, Unavailable) as error:
             if lease is not None:
-                raise  # whoever has a lease is told of its loss, and of nothing else
+                raise  # a holder gets `LeaseLost` and no other error
             self.recorder.record("refused", NAME, detail=f"{type(error).__name__}: {error}")
 
     def lock(self) -> Any:
@@ -96,7 +95,7 @@ class WorkloadTask:
             self.held[lease.fence] = lease
 
     def ended(self, lease: Any) -> None:
-        """The section is over, well or not: from here on nothing is claimed."""
+        """Record the end of the section, with or without an error: from here on the worker holds nothing."""
         kind: Any = "lost" if lease.lost else "released"
         detail = lease.lost.reason or self.ending()
         until_ns = trusted_until_ns(lease) if kind == "lost" else None
@@ -106,18 +105,18 @@ class WorkloadTask:
             self.recorder.record(kind, lease.name, until_ns=until_ns, detail=detail, **mine)
 
     def ending(self) -> str | None:
-        """What there is to say about a release."""
+        """Return the detail of a release."""
         return None
 
     async def section(self, lease: Any) -> None:
         raise NotImplementedError
 
     async def work(self, lease: Any, seconds: float, *, careless: bool) -> None:
-        """Work in slices. The careful ask before each slice whether the lease is still theirs; the careless do not.
+        """Work in slices; unless it is `careless`, call `lease.check()` before each slice.
 
-        Whoever is to be cancelled on a loss need not ask, and is judged as if it had.
+        A worker that is cancelled on a loss need not check, and counts as if it had.
 
-        It is so much work, however long it takes: a worker that was frozen still has the rest of it to do.
+        The amount of work is fixed: a worker that was frozen still has the rest of it to do.
         """
         for _ in range(max(1, round(seconds / SLICE_S))):
             if not careless:
@@ -127,7 +126,7 @@ class WorkloadTask:
             since_ns = time.monotonic_ns()
             await self.context.face.sleep(SLICE_S)
             now_ns = time.monotonic_ns()
-            # A slice that took longer was stopped in the middle: of what came after, only its end has run.
+            # A slice that took longer was stopped in the middle: only its end ran after that.
             since_ns = max(since_ns, now_ns - int(SLICE_S * 2e9))
             detail = UNCHECKED if careless and not self._cancelled else None
             self.recorder.record(
@@ -135,7 +134,7 @@ class WorkloadTask:
             )
 
     def observe(self, event: Event) -> None:
-        """What the library tells: the place in the queue, and each renewal."""
+        """Record the events of the library: the place in the waiting line, and each renewal."""
         if event.kind == "waiting":
             self.recorder.record("waiting", event.name)
         elif event.kind.startswith("renewed") and event.fence is not None:
@@ -147,7 +146,7 @@ class WorkloadTask:
 
 
 class CounterTask(WorkloadTask):
-    """Read a number, take time, write one more."""
+    """Read a number, work, and write the number plus one."""
 
     async def section(self, lease: Any) -> None:
         fence, token, resource = lease.fence, lease.token, self.context.counter
@@ -157,7 +156,7 @@ class CounterTask(WorkloadTask):
         self.write(lease, seen + 1, lambda _: seen + 1, resource)
 
     def length_s(self) -> float:
-        """Mostly short; sometimes longer than the ttl, which is nobody's fault: it is renewed."""
+        """Return the length of a section: mostly short, sometimes longer than the ttl, so that it must be renewed."""
         if self.rng.random() < self.context.long:
             return self.rng.uniform(1.1, 1.8) * self.context.ttl_s
         return self.rng.uniform(0, 0.04)
@@ -181,7 +180,7 @@ class CounterTask(WorkloadTask):
 
 
 class ListTask(CounterTask):
-    """Append an element of one's own to a list, having read the whole list first, as a program would."""
+    """Read a whole list and write it back with one more element, as a program would."""
 
     async def section(self, lease: Any) -> None:
         fence, token, resource = lease.fence, lease.token, self.context.list
@@ -194,7 +193,7 @@ class ListTask(CounterTask):
 
 
 class WaitingLineTask(WorkloadTask):
-    """A short section; what matters is who comes next."""
+    """A short section; the order of the grants is checked."""
 
     rest_s = 0.01
 
@@ -203,7 +202,7 @@ class WaitingLineTask(WorkloadTask):
 
 
 class LeaderTask(CounterTask):
-    """Lead for a while, then resign or hand over; the last of them only observes."""
+    """Lead for a while, then resign or hand over; the last worker only observes."""
 
     _leader: Any = None
     _heir = ""
@@ -219,7 +218,7 @@ class LeaderTask(CounterTask):
         return self._leader
 
     async def section(self, lease: Any) -> None:
-        """A term may end of itself, by its own word, or in favour of one that waits."""
+        """Lead for one term, which ends by itself, by `resign` or by `hand_over` to a waiter."""
         self._heir = ""
         await super().section(lease)
         way = self.rng.choice(("end", "resign", "hand over"))
@@ -234,7 +233,7 @@ class LeaderTask(CounterTask):
             if not lease.lost:
                 raise
         except (NotFound, Unavailable):
-            return  # it does not wait just now, or nobody can tell: the term ends as any other
+            return  # the successor does not wait now, or the engine is unreachable: the term ends as any other
 
     def ending(self) -> str | None:
         return f"{HANDED_TO}{self._heir}" if self._heir else None
@@ -254,7 +253,7 @@ class LeaderTask(CounterTask):
 
 
 class MassTask(WorkloadTask):
-    """Thousands of leases at once, kept through everything that is shorter than their ttl."""
+    """Thousands of leases at once, kept through every fault that is shorter than their ttl."""
 
     async def turn(self) -> None:
         leases = []
@@ -270,11 +269,11 @@ class MassTask(WorkloadTask):
         for lease in leases:
             if not lease.lost:
                 self.ended(lease)
-            with suppress(LeaseLost):  # told when it was lost
+            with suppress(LeaseLost):  # recorded when it was lost
                 await self.context.face.settled(lease.release())
 
     async def take(self, name: str) -> Any:
-        """The server may just be away."""
+        """Acquire a lease; try again while the server is unreachable."""
         while True:
             lock = self.client.lock(name, ttl=self.context.ttl_s, timeout=PATIENCE_S)
             try:
@@ -283,7 +282,7 @@ class MassTask(WorkloadTask):
                 await self.context.face.sleep(0.05)
 
     def observe(self, event: Event) -> None:
-        """Each loss at its moment. Renewals of so many would drown the history."""
+        """Record each loss. Renewals of so many leases would flood the history."""
         if event.kind == "lost":
             self.recorder.record("lost", event.name, fence=event.fence, detail=event.detail)
 
@@ -300,6 +299,6 @@ WORKLOAD_TASKS: dict[str, type[WorkloadTask]] = {
 
 
 def trusted_until_ns(lease: Any) -> int:
-    """The trusted deadline, on the clock that a history uses; of a lost lease, the one that it had."""
+    """Return the trusted deadline of a lease, on the clock of the history; of a lost lease, its last one."""
     left_ns: int = lease.deadline_ns - lease.client.clock.now_ns()
     return time.monotonic_ns() + left_ns

@@ -1,6 +1,6 @@
-"""How each candidate is used: open it, then take and give back.
+"""Adapters: how each candidate is opened and used.
 
-An adapter is a context manager, made from a URL (or a folder) and a ttl, that gives `take(name)`. That blocks until the
-name is held and gives the function that gives it back; in asyncio both are awaited. A new lock object is made for every
-pair. Each module imports its own library only, because it is loaded where nothing else is installed.
+An adapter is a context manager, made from a URL (or a folder) and a ttl, that yields `acquire(name)`. That function
+blocks until the lock is held and returns the function that releases it; in asyncio both are awaited. Every pair makes a
+new lock object. Each module imports its own library only, because no other library is installed in its environment.
 """

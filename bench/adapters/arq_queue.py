@@ -1,4 +1,4 @@
-"""arq: its worker, until nothing is left."""
+"""arq: its worker, until the queue is empty."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from arq import create_pool
 from arq.connections import RedisSettings
 from arq.worker import Worker, func
 
-from bench.adapters.handled import Handled
+from bench.adapters.message_counter import MessageCounter
 
 
 class Arq:
     def __init__(self, pool, concurrency: int) -> None:
-        self._pool, self._concurrency, self._handled = pool, concurrency, Handled()
+        self._pool, self._concurrency, self._handled = pool, concurrency, MessageCounter()
 
     async def publish(self, count: int) -> None:
         for number in range(count):
@@ -47,6 +47,6 @@ class Arq:
 @asynccontextmanager
 async def aio(url: str, ttl: float, concurrency: int):  # noqa: ARG001
     logging.disable(logging.INFO)
-    pool = await create_pool(RedisSettings.from_dsn(url), default_queue_name=f"race-{os.getpid()}")
+    pool = await create_pool(RedisSettings.from_dsn(url), default_queue_name=f"bench-{os.getpid()}")
     yield Arq(pool, concurrency)
     await pool.aclose()

@@ -1,4 +1,4 @@
-"""FastStream: one message at a time, from a stream with a group."""
+"""FastStream: one message at a time, from a stream with a consumer group."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 from faststream.redis import RedisBroker, StreamSub
 
-from bench.adapters.handled import Handled
+from bench.adapters.message_counter import MessageCounter
 
 
 class FastStream:
     def __init__(self, url: str) -> None:
-        self._url, self._name = url, f"race-{os.getpid()}"
+        self._url, self._name = url, f"bench-{os.getpid()}"
 
     def _broker(self) -> RedisBroker:
         return RedisBroker(self._url, logger=None, log_level=logging.CRITICAL)
@@ -27,7 +27,7 @@ class FastStream:
                 await broker.publish(number, stream=self._name)
 
     async def drain(self, count: int) -> float:
-        handled, broker = Handled(), self._broker()
+        handled, broker = MessageCounter(), self._broker()
         handled.expect(count)
 
         @broker.subscriber(stream=StreamSub(self._name, group="g", consumer="c"))

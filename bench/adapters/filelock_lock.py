@@ -1,4 +1,4 @@
-"""filelock: a kernel lock on a file, asked for twenty times a second. No fence, no ttl."""
+"""filelock: a kernel lock on a file, polled twenty times a second. No fence, no ttl."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from filelock import FileLock, SoftFileLock
 
 @contextmanager
 def blocking(folder: str, ttl: float):  # noqa: ARG001 - the kernel ends it with the process
-    def take(name: str):
+    def acquire(name: str):
         lock = FileLock(os.path.join(folder, f"filelock-{name}"))
         lock.acquire()
         return lock.release
 
-    yield take
+    yield acquire
 
 
 @contextmanager
 def soft(folder: str, ttl: float):  # noqa: ARG001 - it has none
-    """For filesystems without locks: a file that is there or not."""
+    """For filesystems without locks: the lock is the existence of a file."""
 
-    def take(name: str):
+    def acquire(name: str):
         lock = SoftFileLock(os.path.join(folder, f"soft-{name}"))
         lock.acquire()
         return lock.release
 
-    yield take
+    yield acquire

@@ -1,9 +1,9 @@
-"""The floors: the least that could be done, without errors handled, fences, renewal or retries.
+"""The floors: the least that could be done, without error handling, fences, renewal or retries.
 
-`pair` and `aio` send two commands that were packed beforehand: SET NX PX, and a script that deletes by token. `fresh`
-sends the same, but draws a token for each pair and packs it, as any lock must that tells its holders apart. `token`
-hands a list element from one to the next by blocking pop: fair and fast, but whoever dies takes it along. `flock` is
-the kernel's lock on a file.
+`pair` and `aio` send two commands that were packed before: SET NX PX, and a script that deletes by token. `fresh` sends
+the same, but makes and packs a new token for each pair, as every lock must that tells its holders apart. `token` passes
+a list element from one process to the next by blocking pop: fair and fast, but a process that dies takes the element
+with it. `flock` is the kernel's lock on a file.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def packed(*words: str) -> bytes:
 
 
 def commands(sha: str, ttl: float):
-    """The two commands of a name, packed once."""
+    """Return a function that packs the two commands of a name, once."""
 
     @cache
     def of(name: str) -> tuple[bytes, bytes]:
-        take = packed("SET", name, "token", "NX", "PX", str(round(ttl * 1000)))
-        return take, packed("EVALSHA", sha, "1", name, "token")
+        acquire = packed("SET", name, "token", "NX", "PX", str(round(ttl * 1000)))
+        return acquire, packed("EVALSHA", sha, "1", name, "token")
 
     return of
 
@@ -64,16 +64,16 @@ def pair(url: str, ttl: float):
     link = Link(url)
     of, ask = commands(link.ask(packed("SCRIPT", "LOAD", _DELETE)).decode(), ttl), link.ask
 
-    def take(name: str):
-        taking, giving = of(name)
-        assert ask(taking) == b"OK"
+    def acquire(name: str):
+        acquire_bytes, release_bytes = of(name)
+        assert ask(acquire_bytes) == b"OK"
 
-        def give() -> None:
-            assert ask(giving) == 1
+        def release() -> None:
+            assert ask(release_bytes) == 1
 
-        return give
+        return release
 
-    yield take
+    yield acquire
     link.close()
 
 
@@ -82,27 +82,27 @@ def fresh(url: str, ttl: float):
     link = Link(url)
     sha, ask, ttl_ms = link.ask(packed("SCRIPT", "LOAD", _DELETE)).decode(), link.ask, str(round(ttl * 1000))
 
-    def take(name: str):
+    def acquire(name: str):
         token = os.urandom(16).hex()
         assert ask(packed("SET", name, token, "NX", "PX", ttl_ms)) == b"OK"
 
-        def give() -> None:
+        def release() -> None:
             assert ask(packed("EVALSHA", sha, "1", name, token)) == 1
 
-        return give
+        return release
 
-    yield take
+    yield acquire
     link.close()
 
 
 class Shared(asyncio.BufferedProtocol):
-    """One connection for all tasks: what is asked in one turn of a busy loop goes out in one write."""
+    """One connection for all tasks: the commands of one iteration of a busy loop go out in one write."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader()
         self._buffer = bytearray(_READ)
-        self._asked: deque[asyncio.Future[Any]] = deque()
+        self._replies: deque[asyncio.Future[Any]] = deque()
         self._unsent: list[bytes] = []
 
     def connection_made(self, transport: Any) -> None:
@@ -114,17 +114,17 @@ class Shared(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         self._reader.feed(self._buffer, 0, count)
         while (reply := self._reader.gets()) is not False:
-            self._asked.popleft().set_result(reply)
+            self._replies.popleft().set_result(reply)
 
     def ask(self, command: bytes) -> asyncio.Future[Any]:
-        if not self._asked:
+        if not self._replies:
             self.transport.write(command)
         else:
             if not self._unsent:
                 self._loop.call_soon(self._flush)
             self._unsent.append(command)
         future = self._loop.create_future()
-        self._asked.append(future)
+        self._replies.append(future)
         return future
 
     def _flush(self) -> None:
@@ -140,16 +140,16 @@ async def aio(url: str, ttl: float):
     await connect(lambda: shared, sock=link)
     of, ask = commands((await shared.ask(packed("SCRIPT", "LOAD", _DELETE))).decode(), ttl), shared.ask
 
-    async def take(name: str):
-        taking, giving = of(name)
-        assert await ask(taking) == b"OK"
+    async def acquire(name: str):
+        acquire_bytes, release_bytes = of(name)
+        assert await ask(acquire_bytes) == b"OK"
 
-        async def give() -> None:
-            assert await ask(giving) == 1
+        async def release() -> None:
+            assert await ask(release_bytes) == 1
 
-        return give
+        return release
 
-    yield take
+    yield acquire
     shared.transport.close()
 
 
@@ -164,28 +164,28 @@ def token(url: str, ttl: float):  # noqa: ARG001 - there is no lease
 
     @cache
     def of(name: str) -> tuple[bytes, bytes]:
-        """Whoever comes first makes the token of a name."""
+        """Pack the commands of a name; the first process creates its token."""
         if link().ask(packed("SET", f"{name}:made", "1", "NX")) is not None:
             link().ask(packed("LPUSH", name, "token"))
         return packed("BLPOP", name, "0"), packed("LPUSH", name, "token")
 
-    def take(name: str):
-        taking, giving = of(name)
+    def acquire(name: str):
+        acquire_bytes, release_bytes = of(name)
         ask = link().ask
-        assert ask(taking) is not None
-        return lambda: ask(giving)
+        assert ask(acquire_bytes) is not None
+        return lambda: ask(release_bytes)
 
-    yield take
+    yield acquire
 
 
 @contextmanager
 def flock(folder: str, ttl: float):  # noqa: ARG001 - the kernel ends it with the process
-    def take(name: str):
+    def acquire(name: str):
         file = os.open(os.path.join(folder, f"flock-{name}"), os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)
         return lambda: os.close(file)
 
-    yield take
+    yield acquire
 
 
 def _connected(url: str, *, blocking: bool = True) -> socket.socket:

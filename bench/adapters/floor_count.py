@@ -1,4 +1,4 @@
-"""The floor of a limit: one INCR, packed beforehand. It decides nothing and forgets nothing."""
+"""The floor of a rate limit: one INCR, packed before. It decides nothing, and its counts never expire."""
 
 from __future__ import annotations
 

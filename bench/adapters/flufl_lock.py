@@ -1,4 +1,4 @@
-"""flufl.lock: a link on a file, made for NFS; a dead holder is found by its age, on the local clock. No fence."""
+"""flufl.lock: a hard link on a file, made for NFS; a dead holder is detected by age, on the local clock. No fence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from flufl.lock import Lock
 
 @contextmanager
 def blocking(folder: str, ttl: float):
-    def take(name: str):
+    def acquire(name: str):
         lock = Lock(os.path.join(folder, f"flufl-{name}"), lifetime=ttl)
         lock.lock()
         return lock.unlock
 
-    yield take
+    yield acquire

@@ -1,12 +1,12 @@
-"""Where the time of a pair goes: our own two scripts, with ever more of the library around them.
+"""Where the time of a pair goes: our own two scripts, with more and more of the library around them.
 
-`scripts` sends what was packed beforehand through a bare socket: nothing but the scripts differs from the floor.
-`polled` gives that socket a timeout, for which Python asks the kernel before every read. `fresh` draws a token and
-packs the commands each time. `transport` goes through the library's own form: links that are taken and given back,
-replies that become answers. What is above that is the whole lock.
+`scripts` sends packed commands through a bare socket: only the scripts differ from the floor. `polled` gives that
+socket a timeout, for which Python calls poll() before every read. `fresh` makes a token and packs the commands each
+time. `transport` uses the library's own transport: connections from a pool, replies that become answers. The layer above
+that is the whole lock.
 
-`handed` and `handed_transport` are the same for a lock that is handed over: who finds it taken blocks on its bell, with
-the acquire that confirms the offer sent behind the pop.
+`handed` and `handed_transport` are the same for a lock that is handed over: a waiter blocks on its wake-up key, and the
+acquire that confirms the offer follows the pop in the same write.
 """
 
 from __future__ import annotations
@@ -18,87 +18,87 @@ from typing import Any
 import holdfast
 from bench.adapters.floor import Link, packed
 from holdfast.clock import NEVER_NS
-from holdfast.commands import Acquire, Busy, Release
+from holdfast.commands import Acquire, Busy, ReleaseLease
 from holdfast.core.step import run
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.names import new_token
 
 _WIRE_S = 2.0
-_POP_S = 1.7  # as ours
+_POP_S = 1.7  # the timeout of our own pop
 
 
 def _known(link: Link, ttl: float) -> tuple[Packer, Any]:
-    """A packer whose scripts the server knows, and what to ask with a token."""
+    """Load the scripts; return a packer, and a function that makes the acquire command of a token."""
     for script in SCRIPTS.values():
         link.ask(packed("SCRIPT", "LOAD", script.text))
-    owner = "o" * 60  # as long as one usually is
-    return Packer("hf2", "bench", 60_000), lambda name, token: Acquire(name, token, owner, round(ttl * 1000), True)
+    holder = "o" * 60  # of the usual length
+    return Packer("hf2", "bench", 60_000), lambda name, token: Acquire(name, token, holder, round(ttl * 1000), True)
 
 
 @contextmanager
 def scripts(url: str, ttl: float, timeout: float | None = None):
     link = Link(url, timeout)
-    packer, asking = _known(link, ttl)
+    packer, acquire_command = _known(link, ttl)
     ask, ready = link.ask, {}
 
-    def take(name: str):
+    def acquire(name: str):
         if name not in ready:
             token = new_token()
-            ready[name] = packer.pack(asking(name, token)), packer.pack(Release(name, token))
-        taking, giving = ready[name]
-        assert ask(taking)
+            ready[name] = packer.pack(acquire_command(name, token)), packer.pack(ReleaseLease(name, token))
+        acquire_bytes, release_bytes = ready[name]
+        assert ask(acquire_bytes)
 
-        def give() -> None:
-            assert ask(giving)
+        def release() -> None:
+            assert ask(release_bytes)
 
-        return give
+        return release
 
-    yield take
+    yield acquire
     link.close()
 
 
 @contextmanager
 def polled(url: str, ttl: float):
-    with scripts(url, ttl, timeout=_WIRE_S) as take:
-        yield take
+    with scripts(url, ttl, timeout=_WIRE_S) as acquire:
+        yield acquire
 
 
 @contextmanager
 def fresh(url: str, ttl: float):
     link = Link(url, _WIRE_S)
-    packer, asking = _known(link, ttl)
+    packer, acquire_command = _known(link, ttl)
     ask, pack = link.ask, packer.pack
 
-    def take(name: str):
+    def acquire(name: str):
         token = new_token()
-        assert ask(pack(asking(name, token)))
+        assert ask(pack(acquire_command(name, token)))
 
-        def give() -> None:
-            assert ask(pack(Release(name, token)))
+        def release() -> None:
+            assert ask(pack(ReleaseLease(name, token)))
 
-        return give
+        return release
 
-    yield take
+    yield acquire
     link.close()
 
 
 @contextmanager
 def transport(url: str, ttl: float):
     with holdfast.connect(url) as hf:
-        client = hf._client  # noqa: SLF001 - what is below the lock has no public name
-        apply, packed_owner = client.transport.apply, client.packed
+        client = hf._client  # noqa: SLF001 - the transport has no public name
+        apply, packed_holder = client.transport.apply, client.packed
         hf.lock("bench-first").acquire().release()
 
-        def take(name: str):
+        def acquire(name: str):
             token = new_token()
-            apply(Acquire(name, token, packed_owner, round(ttl * 1000), True), None)
-            return lambda: apply(Release(name, token), None)
+            apply(Acquire(name, token, packed_holder, round(ttl * 1000), True), None)
+            return lambda: apply(ReleaseLease(name, token), None)
 
-        yield take
+        yield acquire
 
 
 class Popping(Link):
-    """A bare socket on which a command may be sent behind one that blocks."""
+    """A bare socket on which a command may follow one that blocks."""
 
     def last_of_two(self, commands: bytes) -> Any:
         self.ask(commands)
@@ -110,24 +110,24 @@ class Popping(Link):
 @contextmanager
 def handed(url: str, ttl: float):
     first, own = Link(url), threading.local()
-    packer, asking = _known(first, ttl)
+    packer, acquire_command = _known(first, ttl)
     pack = packer.pack
 
-    def take(name: str):
+    def acquire(name: str):
         if not hasattr(own, "link"):
             own.link = Popping(url)
         link, token = own.link, new_token()
-        asked = asking(name, token)
+        asked = acquire_command(name, token)
         reply = link.ask(pack(asked, pops=True))
         while isinstance(reply, list):
             reply = link.last_of_two(packer.pack_pop(asked, _POP_S) + pack(asked, pops=True))
 
-        def give() -> None:
-            assert link.ask(pack(Release(name, token))) == 1
+        def release() -> None:
+            assert link.ask(pack(ReleaseLease(name, token))) == 1
 
-        return give
+        return release
 
-    yield take
+    yield acquire
     first.close()
 
 
@@ -145,9 +145,9 @@ def handed_transport(url: str, ttl: float):
                 if answer is not None and not isinstance(answer, tuple):
                     answer = await answer
 
-        def take(name: str):
+        def acquire(name: str):
             token = new_token()
             run(taken(name, token))
-            return lambda: transport.apply(Release(name, token), None)
+            return lambda: transport.apply(ReleaseLease(name, token), None)
 
-        yield take
+        yield acquire

@@ -1,4 +1,4 @@
-"""Holdfast, both faces, with everything on: fence, keeper, loss detection, retries."""
+"""Holdfast, both faces, with all features on: fence, keeper, loss detection, retries."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def aio(url: str, ttl: float, fence_memory: float = 60):
 
     async with await connect(url, fence_memory=fence_memory) as hf:
 
-        async def take(name: str):
+        async def acquire(name: str):
             lease = await hf.lock(name, ttl=ttl).acquire()
             return lease.release
 
-        yield take
+        yield acquire

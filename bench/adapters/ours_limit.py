@@ -1,4 +1,4 @@
-"""Holdfast's limits, both faces: exact sliding windows, or smoothing by name."""
+"""Holdfast's rate limits, both faces: exact sliding windows, or GCRA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""holdfast.aio: a worker with a handler that does nothing. Everything that a queue promises is on."""
+"""holdfast.aio: a worker with a handler that does nothing, with all promises of a queue on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast import aio as holdfast
 
 class Ours:
     def __init__(self, client, concurrency: int, queue: str, **settings: float) -> None:
-        self._queue = client.queue(queue or f"race-{os.getpid()}", **settings)
+        self._queue = client.queue(queue or f"bench-{os.getpid()}", **settings)
         self._concurrency = concurrency
         self._kept = None
 
     async def publish(self, count: int) -> None:
         await self._queue.publish_many(range(count))
 
-    async def drain(self, count: int) -> float:  # noqa: ARG002 - as many as there are
+    async def drain(self, count: int) -> float:  # noqa: ARG002 - it drains the queue
         async def handle(message) -> None:
             pass
 
@@ -28,7 +28,7 @@ class Ours:
         return time.monotonic() - began
 
     async def serve(self, seconds: float) -> list[float]:
-        """Work for so long; how old each message was when its handler began. Its body is when it was sent."""
+        """Work for so long; return the age of each message at its handler. The body is the time of publishing."""
         ages = []
 
         async def handle(message) -> None:
@@ -40,7 +40,7 @@ class Ours:
         return ages
 
     async def keep(self, count: int) -> int:
-        """Take so many, and settle none of them."""
+        """Receive so many messages, and ack none of them."""
         self._kept = self._queue.consumer(prefetch=count)
         await self._kept.__aenter__()
         found = 0
@@ -49,7 +49,7 @@ class Ours:
         return found
 
     async def handle(self, count: int) -> tuple[float, int]:
-        """Work until so many are done; when the last one was, and how many attempts were counted before."""
+        """Work until so many are done; return when the last one was, and how many attempts were counted before."""
         attempts, done = 0, 0.0
         left = count
 

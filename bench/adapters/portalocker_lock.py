@@ -1,4 +1,4 @@
-"""portalocker: a kernel lock on a file, asked for four times a second. No fence, no ttl."""
+"""portalocker: a kernel lock on a file, polled four times a second. No fence, no ttl."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PATIENCE_S = 120
 
 @contextmanager
 def blocking(folder: str, ttl: float):  # noqa: ARG001 - the kernel ends it with the process
-    def take(name: str):
+    def acquire(name: str):
         lock = portalocker.Lock(os.path.join(folder, f"portalocker-{name}"), timeout=PATIENCE_S)
         lock.acquire()
         return lock.release
 
-    yield take
+    yield acquire

@@ -13,21 +13,21 @@ from pottery import AIORedlock, Redlock
 def blocking(url: str, ttl: float):
     with redis.Redis.from_url(url) as client:
 
-        def take(name: str):
+        def acquire(name: str):
             lock = Redlock(key=name, masters={client}, auto_release_time=ttl)
             assert lock.acquire()
             return lock.release
 
-        yield take
+        yield acquire
 
 
 @asynccontextmanager
 async def aio(url: str, ttl: float):
     async with redis.asyncio.Redis.from_url(url) as client:
 
-        async def take(name: str):
+        async def acquire(name: str):
             lock = AIORedlock(key=name, masters={client}, auto_release_time=ttl)
             assert await lock.acquire()
             return lock.release
 
-        yield take
+        yield acquire

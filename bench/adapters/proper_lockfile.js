@@ -1,5 +1,5 @@
-// proper-lockfile: npm's lock on files, a directory that is made, and whose age tells whether its holder lives.
-// No fence. It waits by asking again. A worker of its own, in the language that it is written for: no pipe is timed.
+// proper-lockfile: a lock on files for npm: the existence of a directory, whose age shows whether its holder is alive.
+// No fence; waiters poll. This is a worker of its own in Node, so that no pipe is part of the timing.
 "use strict";
 
 const fs = require("node:fs");
@@ -8,18 +8,18 @@ const readline = require("node:readline");
 const lockfile = require("proper-lockfile");
 
 const job = JSON.parse(process.argv[2]);
-const { stale_s, update_s, ask_s } = job.options;
-const waiting = { forever: true, factor: 1, minTimeout: ask_s * 1000, maxTimeout: ask_s * 1000 };
+const { stale_s, update_s, poll_s } = job.options;
+const waiting = { forever: true, factor: 1, minTimeout: poll_s * 1000, maxTimeout: poll_s * 1000 };
 const settings = { realpath: false, stale: stale_s * 1000, update: update_s * 1000, retries: waiting };
 const held = [];
 
 setTimeout(() => process.exit(1), job.longest_s * 1000).unref();
 
-const clock = () => Number(process.hrtime.bigint()) / 1e9; // the clock that all processes of a machine share
+const clock = () => Number(process.hrtime.bigint()) / 1e9; // all processes of a machine share this clock
 const sleep = (seconds) => new Promise((awake) => setTimeout(awake, Math.max(0, seconds) * 1000));
 const between = ([low, high]) => low + (high - low) * Math.random();
-const say = (answer) => fs.writeSync(1, `${JSON.stringify(answer)}\n`);
-const take = (name) => lockfile.lock(path.join(job.url, `proper-${name}`), settings);
+const answer = (value) => fs.writeSync(1, `${JSON.stringify(value)}\n`);
+const acquire = (name) => lockfile.lock(path.join(job.url, `proper-${name}`), settings);
 
 function cpuSeconds() {
   const { user, system } = process.cpuUsage();
@@ -34,66 +34,66 @@ function percentile(values, share) {
 async function pairs({ seconds }) {
   const began = clock();
   const cpuBegan = cpuSeconds();
-  const taken = [];
+  const durations = [];
   let now = began;
   while (now < began + seconds) {
-    const give = await take(`pair-${process.pid}`);
-    await give();
+    const release = await acquire(`pair-${process.pid}`);
+    await release();
     const after = clock();
-    taken.push(after - now);
+    durations.push(after - now);
     now = after;
   }
   return {
-    pairs: taken.length,
-    pairs_per_s: taken.length / (clock() - began),
-    p50_us: percentile(taken, 0.5) * 1e6,
-    p99_us: percentile(taken, 0.99) * 1e6,
-    client_cpu_us: ((cpuSeconds() - cpuBegan) / taken.length) * 1e6,
+    pairs: durations.length,
+    pairs_per_s: durations.length / (clock() - began),
+    p50_us: percentile(durations, 0.5) * 1e6,
+    p99_us: percentile(durations, 0.99) * 1e6,
+    client_cpu_us: ((cpuSeconds() - cpuBegan) / durations.length) * 1e6,
   };
 }
 
 async function turns({ name, callers, start, until, section, rest }) {
-  const readyBy = cpuSeconds();
+  const cpuBegan = cpuSeconds();
   const workers = Array.from({ length: callers }, (_, number) => `${process.pid}-${number}`);
-  const told = await Promise.all(
+  const collected = await Promise.all(
     workers.map(async (worker) => {
-      await (await take(`warm-${worker}`))();
+      await (await acquire(`warm-${worker}`))();
       await sleep(start - clock());
       const grants = [];
-      for (let asked = clock(); asked < until; asked = clock()) {
-        const give = await take(name);
+      for (let requested = clock(); requested < until; requested = clock()) {
+        const release = await acquire(name);
         const granted = clock();
         await sleep(between(section));
         const releasing = clock();
-        await give();
-        grants.push([worker, asked, granted, releasing]);
+        await release();
+        grants.push([worker, requested, granted, releasing]);
         if (rest[1]) await sleep(between(rest));
       }
       return grants;
     }),
   );
-  return { workers, grants: told.flat(), cpu_s: cpuSeconds() - readyBy };
+  return { workers, grants: collected.flat(), cpu_s: cpuSeconds() - cpuBegan };
 }
 
 async function hold({ name }) {
-  held.push(await take(name));
+  held.push(await acquire(name));
   return { granted: clock() };
 }
 
 async function turn({ name }) {
-  const give = await take(name);
+  const release = await acquire(name);
   const granted = clock();
-  await give();
+  await release();
   return { granted };
 }
 
 const WORKLOADS = { pairs, turns, hold, turn };
 
 async function main() {
-  say({ ready: process.pid });
+  answer({ ready: process.pid });
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const { workload, ...order } = JSON.parse(line);
-    say(await WORKLOADS[workload](order));
+    answer(await WORKLOADS[workload](order));
   }
 }
 

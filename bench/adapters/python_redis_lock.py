@@ -1,4 +1,4 @@
-"""python-redis-lock: a list wakes waiters. No fence; renewal by one thread per lock, if asked for."""
+"""python-redis-lock: a list wakes waiters. No fence; renewal by one thread per lock, if enabled."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import redis_lock
 def blocking(url: str, ttl: float, renew: bool = False):
     with redis.StrictRedis.from_url(url) as client:
 
-        def take(name: str):
+        def acquire(name: str):
             lock = redis_lock.Lock(client, name, expire=int(ttl), auto_renewal=renew)
             assert lock.acquire()
             return lock.release
 
-        yield take
+        yield acquire

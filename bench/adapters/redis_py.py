@@ -1,4 +1,4 @@
-"""redis-py's Lock, blocking and asyncio. No fence, no renewal; waiters ask ten times a second."""
+"""redis-py's Lock, blocking and asyncio. No fence, no renewal; waiters poll ten times a second."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from redis.lock import Lock
 def blocking(url: str, ttl: float):
     with redis.Redis.from_url(url) as client:
 
-        def take(name: str):
+        def acquire(name: str):
             lock = Lock(client, name, timeout=ttl)
             assert lock.acquire()
             return lock.release
 
-        yield take
+        yield acquire
 
 
 @asynccontextmanager
 async def aio(url: str, ttl: float):
     async with redis.asyncio.Redis.from_url(url) as client:
 
-        async def take(name: str):
+        async def acquire(name: str):
             lock = AsyncioLock(client, name, timeout=ttl)
             assert await lock.acquire()
             return lock.release
 
-        yield take
+        yield acquire

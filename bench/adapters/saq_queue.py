@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 from saq import Queue, Worker
 
-from bench.adapters.handled import Handled
+from bench.adapters.message_counter import MessageCounter
 
 
 class Saq:
     def __init__(self, queue, concurrency: int) -> None:
-        self._queue, self._concurrency, self._handled = queue, concurrency, Handled()
+        self._queue, self._concurrency, self._handled = queue, concurrency, MessageCounter()
 
     async def publish(self, count: int) -> None:
         for number in range(count):
@@ -36,7 +36,7 @@ class Saq:
 
 @asynccontextmanager
 async def aio(url: str, ttl: float, concurrency: int):  # noqa: ARG001
-    queue = Queue.from_url(url, name=f"race-{os.getpid()}")
+    queue = Queue.from_url(url, name=f"bench-{os.getpid()}")
     await queue.connect()
     yield Saq(queue, concurrency)
     await queue.disconnect()

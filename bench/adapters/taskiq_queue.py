@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from taskiq.receiver import Receiver
 from taskiq_redis import RedisStreamBroker
 
-from bench.adapters.handled import Handled
+from bench.adapters.message_counter import MessageCounter
 
 
 class Taskiq:
     def __init__(self, broker, concurrency: int) -> None:
-        self._broker, self._concurrency, self._handled = broker, concurrency, Handled()
+        self._broker, self._concurrency, self._handled = broker, concurrency, MessageCounter()
 
         @broker.task(task_name="nothing")
         async def nothing(number: int) -> None:  # noqa: ARG001 - its body
@@ -39,7 +39,7 @@ class Taskiq:
 
 @asynccontextmanager
 async def aio(url: str, ttl: float, concurrency: int):  # noqa: ARG001
-    broker = RedisStreamBroker(url, queue_name=f"race-{os.getpid()}", consumer_id="0")
+    broker = RedisStreamBroker(url, queue_name=f"bench-{os.getpid()}", consumer_id="0")
     broker.is_worker_process = True
     await broker.startup()
     yield Taskiq(broker, concurrency)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = str(Path(__file__).resolve().parents[1] / "programs" / "store_writer.py")
 _PROCESSES = 4
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _LONGEST_S = 300
 
 
@@ -58,10 +58,10 @@ def _round(testbed: Testbed, candidate: Candidate, writers: int, seconds: float)
             "directory": folder,
             "url": f"redis://127.0.0.1:{testbed.server.port}",
             "seconds": seconds,
-            "patience_s": _PATIENCE_S,
+            "timeout_s": _TIMEOUT_S,
         }
         shares = [writers // processes + (number < writers % processes) for number in range(processes)]
-        jobs = [{**job, "writers": share, "who": n, "creates": n == 0} for n, share in enumerate(shares)]
+        jobs = [{**job, "writers": share, "writer": n, "creates": n == 0} for n, share in enumerate(shares)]
         answers = _run_all(testbed, jobs)
         found = json.loads(_started(testbed, {**job, "way": "count"}).communicate(timeout=_LONGEST_S)[0])
     done, failed = (sum(one[key] for one in answers) for key in ("done", "failed"))

@@ -1,8 +1,8 @@
-"""One process of borrowers, for the parts about pools: `python -m bench.programs.borrower JOB`, and figures as JSON.
+"""One process of borrowers, for the pool measurements: `python -m bench.programs.borrower JOB` prints figures as JSON.
 
-Three ways to borrow: Holdfast's; the two-phase algorithm that is in use elsewhere (list the locks, read the map of last
-uses, claim one under a lock of its own), written as straight as it can be on redis-py; and as a floor the least that a
-server can do, ZPOPMIN and ZADD on bare sockets: no lease, no fence, and whoever dies takes its item along.
+Three ways to borrow: Holdfast's; the two-phase algorithm of other projects (list the locks, read the map of last uses,
+claim one item under a lock of its own), written directly on redis-py; and as a floor the least that a server can do,
+ZPOPMIN and ZADD on bare sockets: no lease, no fence, and a borrower that dies takes its item with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-Receive = Callable[[], Callable[[], None]]
+Borrow = Callable[[], Callable[[], None]]
 _ROUNDS, _CLAIM_MS, _TTL_MS = 30, 3_000, 30_000
 
 
@@ -33,7 +33,7 @@ def holdfast_way(url: str, items: list[str]):
 
 
 class TwoPhase:
-    """List the locks, read the map of last uses, claim one under a lock of its own; else begin again."""
+    """List the locks, read the map of last uses, claim one item under a lock of its own; otherwise begin again."""
 
     def __init__(self, url: str, items: list[str]) -> None:
         import redis  # noqa: PLC0415 - only this way needs it
@@ -42,12 +42,12 @@ class TwoPhase:
         if items:
             self.server.set("seed:members", json.dumps(items))
 
-    def take(self) -> Callable[[], None]:
+    def borrow(self) -> Callable[[], None]:
         token = secrets.token_hex(16)
         for _ in range(_ROUNDS):
             for item in self._candidates():
                 if self._claim(item, token):
-                    return lambda: self._give(item, token)
+                    return lambda: self._return(item, token)
             time.sleep(random.uniform(0.01, 0.03))
         raise TimeoutError("too many transactions queued")
 
@@ -74,7 +74,7 @@ class TwoPhase:
         finally:
             server.delete(f"seed:claim:{item}")
 
-    def _give(self, item: str, token: str) -> None:
+    def _return(self, item: str, token: str) -> None:
         if self.server.get(f"seed:in-use:{item}") == token:
             self.server.delete(f"seed:in-use:{item}")
 
@@ -94,11 +94,11 @@ def floor_way(url: str, items: list[str]):
     for item in items:
         ask("ZADD", "floor", "0", item)
 
-    def take() -> Callable[[], None]:
+    def borrow() -> Callable[[], None]:
         name = ask("ZPOPMIN", "floor")[0].decode()
         return lambda: ask("ZADD", "floor", str(time.time()), name)
 
-    yield take
+    yield borrow
     for link in links:
         link.close()
 
@@ -106,11 +106,11 @@ def floor_way(url: str, items: list[str]):
 @contextmanager
 def two_phase_way(url: str, items: list[str]):
     way = TwoPhase(url, items)
-    yield way.take
+    yield way.borrow
     way.server.close()
 
 
-WAYS: dict[str, Callable[[str, list[str]], AbstractContextManager[Receive]]] = {
+WAYS: dict[str, Callable[[str, list[str]], AbstractContextManager[Borrow]]] = {
     "floor": floor_way,
     "holdfast": holdfast_way,
     "two-phase": two_phase_way,
@@ -118,26 +118,26 @@ WAYS: dict[str, Callable[[str, list[str]], AbstractContextManager[Receive]]] = {
 
 
 def measured(way: str, url: str, items: int, seconds: float, callers: int, hold_s: float) -> dict[str, Any]:
-    """Each caller borrows and returns for so long. Before that each has done so once: connections are open."""
+    """Let each caller borrow and return for so long. Each does so once before, so that all connections are open."""
     borrows: list[list[float]] = [[] for _ in range(callers)]
     pairs = [0] * callers
     warmed, started = threading.Barrier(callers + 1), threading.Barrier(callers + 1)
-    with WAYS[way](url, [f"item {number}" for number in range(items)]) as take:
+    with WAYS[way](url, [f"item {number}" for number in range(items)]) as borrow:
         warm = time.monotonic() + min(1.0, seconds)
-        while time.monotonic() < warm:  # a server that has just been given many items tidies up for a while
-            take()()
+        while time.monotonic() < warm:  # a server that has just received many items is busy for a while
+            borrow()()
 
         def caller(number: int) -> None:
-            mine, give = borrows[number], take()
-            warmed.wait()  # all have an item at once, so that each has a connection of its own
-            give()
+            own, give_back = borrows[number], borrow()
+            warmed.wait()  # all have an item at the same time, so that each opens its own connection
+            give_back()
             started.wait()
-            while (asked := time.monotonic()) < until:
-                give = take()
-                mine.append(time.monotonic() - asked)
+            while (requested := time.monotonic()) < until:
+                give_back = borrow()
+                own.append(time.monotonic() - requested)
                 if hold_s:
                     time.sleep(random.random() * 2 * hold_s)
-                give()
+                give_back()
                 pairs[number] += 1
 
         threads = [threading.Thread(target=caller, args=(number,)) for number in range(callers)]
@@ -151,8 +151,8 @@ def measured(way: str, url: str, items: int, seconds: float, callers: int, hold_
         started.wait()
         for thread in threads:
             thread.join()
-        took = time.monotonic() - began
-    return {"pairs": sum(pairs), "seconds": took, "borrows": [each for mine in borrows for each in mine]}
+        elapsed = time.monotonic() - began
+    return {"pairs": sum(pairs), "seconds": elapsed, "borrows": [each for own in borrows for each in own]}
 
 
 if __name__ == "__main__":

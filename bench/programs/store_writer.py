@@ -1,7 +1,7 @@
-"""One process of writers, for the part about LanceDB: `python bench/storing.py JOB`, and figures as JSON.
+"""One process of writers, for the LanceDB measurement: `python bench/programs/store_writer.py JOB` prints JSON.
 
-Every writer adds single rows, one after the other, until the time is over. Holdfast's store goes through its gate;
-the others use LanceDB itself, under a lock around each write, or under none.
+Every writer adds single rows, one after the other, until the time is over. Holdfast's store uses its writer lock; the
+others use LanceDB itself, with a lock around each write, or without one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TTL_S = 30
 
 
 def schema() -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - so that the ways without it do not pay
+    import pyarrow as pa  # noqa: PLC0415 - not every variant needs it
 
     return pa.schema([("id", pa.string()), ("text", pa.string()), ("vector", pa.list_(pa.float32(), _WIDTH))])
 
@@ -30,7 +30,7 @@ def guarded(job: dict[str, Any]):
     """Holdfast's store."""
     from holdfast.contrib import lancedb  # noqa: PLC0415 - only this way needs it
 
-    locking = {"mode": job["mode"], "timeout": job["patience_s"]}
+    locking = {"mode": job["mode"], "timeout": job["timeout_s"]}
     locking |= {"url": job["url"]} if job["mode"] == "redis" else {}
     with lancedb.open_store(job["directory"], "memories", {"locking": locking}, schema=schema()) as store:
         yield store.add
@@ -38,7 +38,7 @@ def guarded(job: dict[str, Any]):
 
 @contextmanager
 def bare(job: dict[str, Any]):
-    """LanceDB's own table, under what `locked` gives for each write."""
+    """LanceDB's own table, with the chosen lock around each write."""
     import lancedb  # noqa: PLC0415 - as above
 
     locked = LOCKS[job["way"]](job)
@@ -58,21 +58,21 @@ def redis_py(job: dict[str, Any]) -> Callable[[], AbstractContextManager[Any]]:
     import redis  # noqa: PLC0415 - as above
 
     server = redis.Redis.from_url(job["url"])
-    return lambda: server.lock(job["directory"], timeout=_TTL_S, blocking_timeout=job["patience_s"])
+    return lambda: server.lock(job["directory"], timeout=_TTL_S, blocking_timeout=job["timeout_s"])
 
 
 def file_lock(job: dict[str, Any]) -> Callable[[], AbstractContextManager[Any]]:
     import filelock  # noqa: PLC0415 - as above
 
-    return lambda: filelock.FileLock(f"{job['directory']}/write.lock", timeout=job["patience_s"])
+    return lambda: filelock.FileLock(f"{job['directory']}/write.lock", timeout=job["timeout_s"])
 
 
 LOCKS = {"none": lambda _: nullcontext, "redis-py": redis_py, "filelock": file_lock}
 
 
 def written(job: dict[str, Any], write: Write) -> dict[str, Any]:
-    """All writers at once; what they were told, and how long it took."""
-    told: list[tuple[int, int]] = []
+    """Run all writers at once; return successes, failures and the duration."""
+    outcomes: list[tuple[int, int]] = []
     errors: list[str] = []
     begin = threading.Barrier(job["writers"] + 1)
 
@@ -81,14 +81,14 @@ def written(job: dict[str, Any], write: Write) -> dict[str, Any]:
         done = failed = 0
         until = time.monotonic() + job["seconds"]
         while not done + failed or time.monotonic() < until:
-            name = f"{job['who']}-{number}-{done + failed}"
+            name = f"{job['writer']}-{number}-{done + failed}"
             try:
                 write({"id": name, "text": f"memory {name}", "vector": [float(number)] * _WIDTH})
                 done += 1
             except Exception as error:
                 failed += 1
                 errors.append(f"{type(error).__name__}: {error}"[:200])
-        told.append((done, failed))
+        outcomes.append((done, failed))
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(job["writers"])]
     for thread in threads:
@@ -98,12 +98,12 @@ def written(job: dict[str, Any], write: Write) -> dict[str, Any]:
     for thread in threads:
         thread.join()
     seconds = time.monotonic() - began
-    done, failed = (sum(each) for each in zip(*told, strict=True))
+    done, failed = (sum(each) for each in zip(*outcomes, strict=True))
     return {"done": done, "failed": failed, "seconds": seconds, "errors": errors[:3]}
 
 
 def counted(job: dict[str, Any]) -> dict[str, int]:
-    """What is in the table after all."""
+    """Count the rows of the table."""
     import lance  # noqa: PLC0415 - as above
 
     ids = lance.dataset(f"{job['directory']}/memories.lance").to_table(columns=["id"])["id"].to_pylist()

@@ -1,7 +1,7 @@
-"""One process that owns streams, for the parts about owners: `python -m bench.programs.stream_owner JOB`.
+"""One process that owns streams, for the owner measurements: `python -m bench.programs.stream_owner JOB`.
 
-It says in lines of JSON what it owns and loses, each with the moment, and answers each line that it is sent with how it
-stands. Two ways: Holdfast's, and the sequence that it replaces (see `stream_sequence`). Both recover by looking alone,
+It prints a line of JSON for each stream that it gets or loses, with the time, and answers each line of its input with
+its state. Two variants: Holdfast's, and the sequence of commands that it replaces (see `stream_sequence`). Both recover
 without notifications.
 """
 
@@ -19,38 +19,38 @@ from typing import Any
 MOST = 100_000
 
 
-def say(what: str, **facts: Any) -> None:
-    """One line, whole: two threads may speak."""
+def report(what: str, **facts: Any) -> None:
+    """Write one line in one system call: two threads may write."""
     os.write(1, (json.dumps({"what": what, "at": time.monotonic(), **facts}) + "\n").encode())
 
 
 def added(stream: str) -> None:
-    say("added", stream=stream)
+    report("added", stream=stream)
 
 
 def lost(stream: str) -> None:
-    say("lost", stream=stream)
+    report("lost", stream=stream)
 
 
-def answering(owned: Callable[[], int], extensions: Callable[[], int]) -> None:
-    """Answer whoever asks, meanwhile."""
+def start_answering(owned: Callable[[], int], extensions: Callable[[], int]) -> None:
+    """Answer each line of standard input with the state, in a thread."""
 
     def answer() -> None:
         for _ in sys.stdin:
             facts = {"owned": owned(), "extensions": extensions(), "cpu_s": time.process_time()}
-            say("state", **facts)
+            report("state", **facts)
 
     threading.Thread(target=answer, daemon=True).start()
 
 
-def holdfast_way(url: str, name: str, ttl: float, fill: int, batch: int) -> None:  # noqa: ARG001 - a step has its size
-    import holdfast  # noqa: PLC0415 - only this way needs it
+def holdfast_way(url: str, name: str, ttl: float, fill: int, batch: int) -> None:  # noqa: ARG001 - for the other variant only
+    import holdfast  # noqa: PLC0415 - only this variant needs it
 
     with holdfast.connect(url) as hf:
         queue = hf.queue("bench", ttl=ttl)
         with queue.owner(name, most=MOST) as owner:
-            answering(lambda: owner.owned, lambda: 0)
-            say("ready")
+            start_answering(lambda: owner.owned, lambda: 0)
+            report("ready")
             queue.publish_many(range(fill), key="stream-{}".format)
             for event in owner:
                 if isinstance(event, holdfast.Assigned):
@@ -60,11 +60,11 @@ def holdfast_way(url: str, name: str, ttl: float, fill: int, batch: int) -> None
 
 
 def sequence_way(url: str, name: str, ttl: float, fill: int, batch: int) -> None:
-    from bench.programs.stream_sequence import Pod  # noqa: PLC0415 - only this way needs it
+    from bench.programs.stream_sequence import Pod  # noqa: PLC0415 - only this variant needs it
 
     pod = Pod(url, name, ttl, batch, added, lost)
-    answering(lambda: len(pod.owned), lambda: pod.extensions)
-    asyncio.run(pod.live(fill, lambda: say("ready")))
+    start_answering(lambda: len(pod.owned), lambda: pod.extensions)
+    asyncio.run(pod.live(fill, lambda: report("ready")))
 
 
 WAYS = {"holdfast": holdfast_way, "sequence": sequence_way}

@@ -1,11 +1,11 @@
-"""How redis-stream-client-go owns streams, ported as straight as it can be: a peer for the parts about owners.
+"""How redis-stream-client-go owns streams, ported directly: the peer of the owner measurements.
 
-An entry of one stream with a consumer group says who works on what. Whoever has read it sets a lock for it, which a
-task of its own extends every half of its time. Who is dead is found by a scan: pending entries, the oldest first and so
-many at a time; those whose lock is gone are acknowledged, added again and deleted, and read by whoever reads next.
+A stream with a consumer group has one entry per owned stream. The pod that reads an entry sets a lock for it, and a
+task extends the lock twice per ttl. A scan finds dead pods: it reads pending entries, the oldest first, so many at a
+time; entries without a lock are acknowledged, added again and deleted, and the next reader gets them.
 
-All commands of one process share a connection, only the read that blocks has its own: a client as cheap as can be, so
-that the sequence alone is what is compared.
+All commands of one process share a connection, and only the blocking read has its own: the client is as cheap as
+possible, so that only the sequence of commands is compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ end"""
 
 
 class Pod:
-    """One process that owns streams. `added` and `lost` are told the name of each."""
+    """One process that owns streams. It calls `added` and `lost` with the name of each."""
 
     def __init__(
         self, url: str, name: str, ttl: float, batch: int, added: Callable[[str], None], lost: Callable[[str], None]
@@ -51,10 +51,10 @@ class Pod:
         self.extensions = 0
 
     async def live(self, fill: int, ready: Callable[[], None]) -> None:
-        """Until the process ends."""
+        """Run until the process ends."""
         self._link, self._reads = await _connected(self._url), await _connected(self._url)
         self._sha = (await self._ask("SCRIPT", "LOAD", _EXTEND)).decode()
-        await self._ask("XGROUP", "CREATE", STREAM, GROUP, "$", "MKSTREAM")  # it may be there: that is no error
+        await self._ask("XGROUP", "CREATE", STREAM, GROUP, "$", "MKSTREAM")  # an existing group is no error
         ready()
         if fill:
             await self._ask("EVAL", _FILL, "1", STREAM, str(fill))
@@ -65,8 +65,8 @@ class Pod:
 
     async def _read(self) -> None:
         while True:
-            asked = packed("XREADGROUP", "GROUP", GROUP, self._name, "BLOCK", "0", "STREAMS", STREAM, ">")
-            for entry, fields in (await self._reads.ask(asked))[0][1]:
+            command = packed("XREADGROUP", "GROUP", GROUP, self._name, "BLOCK", "0", "STREAMS", STREAM, ">")
+            for entry, fields in (await self._reads.ask(command))[0][1]:
                 await self._own(entry.decode(), json.loads(_fields(fields)["lbs-input"])["DataStreamName"])
 
     async def _own(self, entry: str, stream: str) -> None:
@@ -95,15 +95,15 @@ class Pod:
             await asyncio.sleep(self._ttl * random.uniform(1, 1.1))
 
     async def _recover(self, entry: str) -> None:
-        """Acknowledged first: of several only the one whose acknowledgement counts goes on."""
+        """Acknowledge first: of several pods, only the one whose acknowledgement counts continues."""
         found = await self._ask("XRANGE", STREAM, entry, entry)
-        if not found:  # somebody else was here
+        if not found:  # another pod recovered it
             await self._ask("XACK", STREAM, GROUP, entry)
             return
         fields = _fields(found[0][1])
         stream = json.loads(fields["lbs-input"])["DataStreamName"]
         if await self._ask("EXISTS", _lock_key(stream, entry)):
-            return  # slow, and alive
+            return  # its pod is slow, and alive
         if not await self._ask("XACK", STREAM, GROUP, entry):
             return
         fields["_retry_count"] = str(int(fields.get("_retry_count", "0")) + 1)

@@ -1,9 +1,9 @@
-"""What a confirmed grant costs: the same pair with and without `confirm="replicas"`, on one machine.
+"""The cost of a confirmed grant: the same pair with and without `confirm="replicas"`, on one machine.
 
 Acquire and release of a free name, one after the other: the median over several rounds, in microseconds. Loopback and
 two cores for everything, so a real network adds its own round trip to the farthest replica.
 
-    python bench/confirmed.py [seconds per round]
+    python bench/studies/confirmed_grant.py [seconds per round]
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""What a graceful failover costs: leases that were held before it, and leases that are granted while it goes on.
+"""The cost of a graceful failover: leases held before it, and leases granted during it, that are lost.
 
-    python bench/graceful.py [sentinel | cluster] [confirm] [min-replicas] [failovers]
+    python bench/studies/graceful_failover.py [sentinel | cluster] [confirm] [min-replicas] [failovers]
 
-One client holds 30 leases; another takes one after the other until the new server answers. Then all are
-given back: what cannot be was lost.
+One client holds 30 leases; another acquires one after the other until the new server answers. Then both release all
+leases: a lease that cannot be released was lost.
 """
 
 import logging
@@ -21,7 +21,7 @@ TTL_S = 30
 
 
 def taking(hf, prefix, confirm, over, taken):
-    """One lease after the other, each under a name of its own."""
+    """Acquire one lease after the other, each with its own name."""
     while not over.is_set():
         try:
             taken.append(hf.lock(f"{prefix}/{len(taken)}", ttl=TTL_S, confirm=confirm).acquire(timeout=10))
@@ -31,7 +31,7 @@ def taking(hf, prefix, confirm, over, taken):
 
 
 def lost(leases):
-    """How many could not be given back."""
+    """Release all leases; return how many were lost."""
     count = 0
     for lease in leases:
         try:

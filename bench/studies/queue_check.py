@@ -1,7 +1,9 @@
-"""How long `queue.check()` takes, and for how long it stops a server: `python bench/queue_check.py [MESSAGES] [KEYS]`.
+"""How long `queue.check()` takes, and how long it blocks a server.
 
-The longest step is the server's own account (LATENCY), and so is the processor time that it has used. The queue has so
-many ready messages of 100 bytes; with KEYS, so many keys, and all but the first of each stand behind it.
+    python bench/studies/queue_check.py [MESSAGES] [KEYS]
+
+The longest step and the CPU time are the server's own figures (LATENCY, INFO). The queue has so many ready messages of
+100 bytes; with KEYS, so many keys, and all messages but the first of each key are behind it.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ def main(messages: int, keys: int) -> None:
         used = _processor(server)
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
         try:
-            told: object = queue.check()
+            report: object = queue.check()
         except holdfast.HoldfastError as error:
-            told = repr(error)
+            report = repr(error)
         seconds = time.monotonic() - began
         eventually(lambda: _answers(server), 120, "an end of the last step")
         memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -42,7 +44,7 @@ def main(messages: int, keys: int) -> None:
             for line in server.command("INFO", "commandstats").decode().split()
             if line.startswith("cmdstat_evalsha:")
         )
-        print(f"{messages} messages, {keys} keys: {told}")
+        print(f"{messages} messages, {keys} keys: {report}")
         longest, used = stops.get("command", "below 1"), _processor(server) - used
         print(
             f"{seconds:.1f} s, {steps} steps, the longest {longest} ms, {used:.1f} s of the server's processor, ",

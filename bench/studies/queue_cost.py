@@ -1,10 +1,10 @@
-"""What a queue costs its server: commands and microseconds for each message, and the longest single steps.
+"""The cost of a queue for its server: commands and microseconds per message, and the longest single steps.
 
-    python bench/queue_cost.py
+    python bench/studies/queue_cost.py
 
-The same path on a stream with a consumer group stands beside ours: the least that it can be with the same promises
-(whose it is is checked, deliveries are fenced, a publish that is sent twice counts once). Figures are the server's own:
-INFO commandstats and used_memory. All that a script calls is counted.
+The study compares our queue with the same path on a stream with a consumer group: the least that a stream needs for
+the same promises (it checks the holder of a message, deliveries are fenced, a publish that is sent twice counts once).
+Figures are the server's own: INFO commandstats and used_memory. They include all commands that scripts call.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ return #ids""",
 
 
 class ServerCounters:
-    """The server's own account."""
+    """A server with its own figures."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
 
     def calls(self) -> int:
-        """How many commands were run."""
+        """Return the number of commands so far."""
         calls = 0
         for line in self.server.command("INFO", "commandstats").decode().split("\r\n"):
             name, _, facts = line.removeprefix("cmdstat_").partition(":calls=")
@@ -84,13 +84,13 @@ class ServerCounters:
         return calls
 
     def cpu_us(self) -> float:
-        """What the server has used of a processor: other programs do not disturb it much."""
+        """Return the CPU time of the server: other programs disturb it little."""
         text = self.server.command("INFO", "cpu").decode()
         seconds = (float(text.partition(f"used_cpu_{kind}:")[2].partition("\r")[0]) for kind in ("user", "sys"))
         return sum(seconds) * 1e6
 
     def step_us(self, work: Callable[[], Any]) -> int:
-        """How long the server stood still for the one script that this calls."""
+        """Return how long the server was blocked by the one script that `call` runs."""
         self.server.command("CONFIG", "RESETSTAT")
         work()
         text = self.server.command("INFO", "commandstats").decode()
@@ -101,7 +101,7 @@ class ServerCounters:
         return int(text.partition("used_memory:")[2].partition("\r")[0])
 
     def of(self, work: Callable[[], Any]) -> tuple[int, float]:
-        """Commands and microseconds of some work."""
+        """Return commands and microseconds of some work."""
         self.server.command("CONFIG", "RESETSTAT")
         before = self.cpu_us()
         work()
@@ -110,7 +110,7 @@ class ServerCounters:
 
 
 class Ours:
-    """Commands as the library sends them."""
+    """Our queue: commands as the library sends them."""
 
     def __init__(self, server: Server) -> None:
         self._transport = open_engine(config.settings(server.url)).blocking()
@@ -140,7 +140,7 @@ class Ours:
 
 
 class OnStream:
-    """The same on a stream."""
+    """The same path on a stream."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -165,10 +165,10 @@ class OnStream:
 
 
 def layout(server: Server, kind: type, count: int, batch: int) -> dict[str, float]:
-    """What a message costs from its publish to its end."""
+    """Return the cost of a message from its publish to its ack."""
     server.command("FLUSHALL")
     side, counters = kind(server), ServerCounters(server)
-    side.publish(0, batch)  # so that the scripts are known
+    side.publish(0, batch)  # loads the scripts
     side.take(batch)
     side.conclude()
     empty, found = counters.memory(), {}
@@ -187,7 +187,7 @@ def layout(server: Server, kind: type, count: int, batch: int) -> dict[str, floa
 
 
 def looks(server: Server, held: int, consumers: int) -> tuple[float, float]:
-    """Microseconds of a look for the dead when there are none, and of one that comes too early."""
+    """Return the microseconds of a check for expired consumers without any, and of a check that comes too early."""
     server.command("FLUSHALL")
     ours, counters = Ours(server), ServerCounters(server)
     for number in range(consumers):
@@ -201,13 +201,13 @@ def looks(server: Server, held: int, consumers: int) -> tuple[float, float]:
         each.append(counters.step_us(lambda: ours.say(ReclaimExpired("q", 1, 0, 1, 5))))
         ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))
         early.append(counters.step_us(lambda: ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))))
-        server.command("DEL", "hf2:{q}:queue")  # so that it is time to look again
+        server.command("DEL", "hf2:{q}:queue")  # makes the next check due
     ours.close()
     return statistics.median(each), statistics.median(early)
 
 
 def longest(server: Server) -> dict[str, int]:
-    """Microseconds of the largest steps that there are; the least of a few, because other programs disturb it."""
+    """Return the microseconds of the largest steps: the least of several, because other programs disturb them."""
     rounds = [_steps(server) for _ in range(5)]
     return {what: min(each[what] for each in rounds) for what in rounds[0]}
 

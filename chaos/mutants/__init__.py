@@ -1,7 +1,7 @@
-"""Lock clients that are broken on purpose: each is the real library with one mistake that others have made.
+"""Mutants: the real library with one deliberate mistake each, which other lock libraries have made.
 
-The rule: a mutant changes the library inside its worker processes, and nothing else: the round, the faults and the
-checkers are those of the campaign. A campaign that does not catch a mutant has no say about the right client.
+A mutant changes the library inside its worker processes, and nothing else: the round, the faults and the checkers are
+those of the campaign. A campaign that does not catch a mutant proves nothing about the unmodified client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def apply(name: str, folder: Path) -> None:
-    """Break the library in this process; an empty name leaves it right."""
+    """Change the library in this process; an empty name leaves it unmodified."""
     if name:
         MUTATIONS[name](folder)
 

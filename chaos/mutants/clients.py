@@ -1,7 +1,4 @@
-"""Clients that are wrong: the library with one mistake that others have made, on whatever engine.
-
-The rule: the engine decides rightly, and what is broken is what the client makes of it.
-"""
+"""Mutants of the client, on every engine: the engine decides rightly, and the client draws a wrong conclusion."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from chaos.mutants.patching import put, wrap
 from holdfast.aio import leader as aio_leader
 from holdfast.aio import lock as aio_lock
 from holdfast.clock import NS
-from holdfast.commands import Acquire, Granted, NotHeld, Release, Renew, Renewed, Show
+from holdfast.commands import Acquire, Granted, NotHeld, ReleaseLease, Renew, Renewed, Show
 from holdfast.core import client
 from holdfast.core.keeper import keeper
 from holdfast.core.lease import lease
@@ -39,7 +36,7 @@ async def _answer(transport: Transport, command: Command, until_ns: int | None =
 
 
 def unlock_by_name(_folder: Path) -> None:
-    """What is late to be released is released whosever it is by now."""
+    """A late release releases the lease of its present holder."""
 
     def by_name(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def requested(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
@@ -48,7 +45,7 @@ def unlock_by_name(_folder: Path) -> None:
         return requested
 
     def _of_whoever_holds(self: keeper.Keeper, command: Command) -> Command:
-        if isinstance(command, Release):
+        if isinstance(command, ReleaseLease):
             with suppress(Unavailable):
                 standing: Any = run(_answer(self._transport, Show(command.name)))
                 if standing.holder is not None:
@@ -71,7 +68,7 @@ def ignores_own_clock(_folder: Path) -> None:
 
 
 def renew_after_loss(folder: Path) -> None:
-    """ "Not yours" is taken for an answer like any other."""
+    """The keeper ignores the answer that the lease is not held."""
 
     def stubborn(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def requested(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
@@ -88,12 +85,12 @@ def renew_after_loss(folder: Path) -> None:
 
 
 def never_renews(_folder: Path) -> None:
-    """The keeper keeps nothing: a lease lasts for its first ttl."""
+    """The keeper renews nothing: a lease lasts for its first ttl."""
     put(keeper.Keeper, "_renew", lambda _self, _now_ns: None)
 
 
 def ttl_counted_from_the_answer(_folder: Path) -> None:
-    """The ttl is counted from when the answer came, and the engine counts from when the command did."""
+    """The client counts the ttl from the arrival of the answer, the engine from the arrival of the command."""
 
     def late(trust_from: Callable[..., None]) -> Callable[..., None]:
         def trusted(self: lease.LeaseBase, _sent_ns: int, ttl_ms: int) -> None:
@@ -105,19 +102,19 @@ def ttl_counted_from_the_answer(_folder: Path) -> None:
 
 
 def loss_not_reported(_folder: Path) -> None:
-    """The keeper knows, and the work is not told."""
+    """The keeper knows of the loss, and the work does not learn of it."""
     put(lease.LeaseBase, "check", lambda _self: None)
     put(lease.LeaseBase, "is_lost", lambda _self: False)
 
 
 def cancel_policy_ignored(_folder: Path) -> None:
-    """`on_loss="cancel"` is accepted, and forgotten."""
+    """`on_loss="cancel"` has no effect."""
     for module in (aio_lock, aio_leader):
         put(module, "cancel_on_loss", lambda _lease, _policy: None)
 
 
 def fence_apart_from_grant(folder: Path) -> None:
-    """First the lease, then a number from a counter beside it."""
+    """The client takes the fence from a separate counter, in a second step after the grant."""
     counter = folder / "fence"
 
     def in_two_steps(granted: Callable[..., None]) -> Callable[..., None]:
@@ -133,7 +130,7 @@ def fence_apart_from_grant(folder: Path) -> None:
 
 
 def blind_retry(_folder: Path) -> None:
-    """After a lost answer it asks again as somebody else."""
+    """After a lost reply the client sends its acquire again with a new token."""
 
     async def ask(
         one: lease.LeaseBase,
@@ -157,7 +154,7 @@ def blind_retry(_folder: Path) -> None:
 
 
 def ttl_not_restarted_on_resend(_folder: Path) -> None:
-    """After a lost answer it only looks whether it has the lease, and counts the ttl from then."""
+    """After a lost reply the client only reads whether it holds the lease, and counts the ttl from then."""
 
     async def ask(one: lease.LeaseBase, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer:
         owner, one._sent_ns = one.client, sent_ns
@@ -184,7 +181,7 @@ def ttl_not_restarted_on_resend(_folder: Path) -> None:
 
 
 def fails_open(_folder: Path) -> None:
-    """An engine that cannot be reached is taken for leave to go on."""
+    """The client treats an unreachable engine as a grant."""
 
     def trusting(acquire: Callable[..., Any]) -> Callable[..., Any]:
         async def acquired(one: lease.LeaseBase, wait_ns: int | None) -> None:
@@ -199,24 +196,24 @@ def fails_open(_folder: Path) -> None:
 
 
 def no_recheck_timer(_folder: Path) -> None:
-    """A waiter is woken by a message, or never."""
+    """A waiter relies on its wake-up message alone."""
     _looks_again(after_ms=3_600_000, marks_after_ns=3600 * NS)
 
 
 def no_wake_up(_folder: Path) -> None:
-    """Whoever waits looks again every 2.5 s, and that is all."""
+    """No waiter is woken; each polls every 2.5 s."""
     put(law, "_woken", lambda *_: None)
     _looks_again(after_ms=2500, marks_after_ns=5 * NS)
 
 
 def polls_instead_of_waking(_folder: Path) -> None:
-    """Nobody is woken, and everybody looks often enough for an offer not to lapse: only slow, and never quick."""
+    """No waiter is woken; each polls often enough to confirm its offer in time, but slowly."""
     put(law, "_woken", lambda *_: None)
     _looks_again(after_ms=900, marks_after_ns=5 * NS)
 
 
 def _looks_again(after_ms: int, marks_after_ns: int) -> None:
-    """How often a waiter looks by itself, and its keeper for it."""
+    """Set how often a waiter polls, and how often its keeper sends a heartbeat."""
 
     def only_wait(self: keeper.Keeper, now_ns: int) -> None:
         for schedule in self._heartbeats.due(now_ns):
@@ -227,7 +224,7 @@ def _looks_again(after_ms: int, marks_after_ns: int) -> None:
 
 
 def cancel_without_undo(_folder: Path) -> None:
-    """Whoever is cancelled just goes."""
+    """A cancelled acquire is not undone."""
 
     def forget(one: lease.LeaseBase) -> None:
         one.state = ENDED
@@ -238,12 +235,12 @@ def cancel_without_undo(_folder: Path) -> None:
 
 
 def child_keeps_the_lease(_folder: Path) -> None:
-    """After a fork there are two who believe that it is theirs."""
+    """After a fork both parent and child believe that they hold the lease."""
     put(client.Client, "forked", lambda _self: None)
 
 
 def close_leaves_the_keeper(_folder: Path) -> None:
-    """Closed is what it says; its thread goes on."""
+    """A close reports success, and the keeper's thread goes on."""
 
     async def close(one: client.Client, _timeout: object) -> tuple[str, ...]:
         one.state = client.CLOSED

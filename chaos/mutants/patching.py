@@ -1,7 +1,7 @@
-"""How a mutant changes the library: a name that is there is replaced, a text that is there is changed.
+"""How a mutant changes the library: it replaces an existing name, or changes existing text of a script.
 
-The rule: a mutant that finds nothing to change is an error. One that changes nothing would be the right client under
-another name, and whoever moves a function would disarm it unseen.
+A mutant that finds nothing to change raises an error. Otherwise moving a function would turn it into the unmodified
+client without notice.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def put(owner: Any, name: str, wrong: Any) -> None:
-    """Something else under this name."""
+    """Replace a name of a module or class."""
     wrap(owner, name, lambda _right: wrong)
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Under this name what is made of the right thing."""
+    """Replace a name of a module or class with what `make` returns for its present value."""
     setattr(owner, name, make(getattr(owner, name)))
 
 
 def rewrite(command: type, *changes: tuple[str, str]) -> None:
-    """Another script for this command: each text that stands in it once becomes another."""
+    """Change the script of a command: replace each text, which must occur in it exactly once."""
     script = SCRIPTS[command]
     for right, wrong in changes:
         if script.text.count(right) != 1:

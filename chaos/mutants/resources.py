@@ -1,4 +1,4 @@
-"""Resources that are wrong: the lease is right, and what it guards does not compare."""
+"""Mutants of the resource: the lease is right, and the resource does not compare fences."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def guard_compares_nothing(_folder: Path) -> None:
-    """The resource takes whatever comes."""
+    """The resource accepts every write."""
     put(GuardedFile, "write", lambda self, _fence, _token, change: self.unguarded_write(change))
 
 
 def guard_ignores_reads(_folder: Path) -> None:
-    """The resource hears of a new holder only when it writes."""
+    """The resource learns of a new holder only when it writes."""
     put(GuardedFile, "guarded_read", lambda self, _fence, _token: self.read().value)

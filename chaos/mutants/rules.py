@@ -1,7 +1,4 @@
-"""Engines that are wrong: rules with one mistake each, for the engines that run them (memory and SQLite).
-
-The rule: the client is right, and what is broken is the decision.
-"""
+"""Mutants of the rules, for the engines that run them (memory, SQLite): the client is right, the decision is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chaos.mutants.clients import ignores_own_clock
 from chaos.mutants.patching import put, wrap
-from holdfast.commands import Release, Released, Renew, Renewed
+from holdfast.commands import Released, ReleaseLease, Renew, Renewed
 from holdfast.rules import lease as law
 from holdfast.rules.lease_record import HolderRecord
 from holdfast.rules.table import RULES, RuleKind, commands_of
@@ -24,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def release_without_token_check(_folder: Path) -> None:
-    """Whoever says that it gives back is believed."""
+    """A release compares no token."""
 
-    def release(record: Record, command: Release, moment: Moment) -> Step:
+    def release(record: Record, command: ReleaseLease, moment: Moment) -> Step:
         before, record = record, law.advance(record, moment)
         record = law.advance(record._replace(holder=None, last=command.token, touched_us=moment.now_us), moment)
         return law.Step(record, Released(), law._woken(before, record))
 
-    RULES[Release] = RULES[Release]._replace(apply=release)
+    RULES[ReleaseLease] = RULES[ReleaseLease]._replace(apply=release)
 
 
 def recreate_on_renew(folder: Path) -> None:
-    """An engine that puts back what it does not find, and a client that renews whatever its own clock says."""
+    """A renewal restores a lease that is gone, and the client renews whatever its own clock says."""
 
     def renew(record: Record, command: Renew, moment: Moment) -> Step:
         record = law.advance(record, moment)
@@ -53,7 +50,7 @@ def recreate_on_renew(folder: Path) -> None:
 
 
 def client_clock(_folder: Path) -> None:
-    """Whether a lease is over is decided by the calendar of whoever asks."""
+    """The wall clock of the requesting client decides whether a lease has expired."""
 
     def by_the_calendar(rule: Callable[..., Step]) -> Callable[..., Step]:
         return lambda record, command, moment: rule(record, command, moment._replace(now_us=time.time_ns() // 1000))
@@ -64,19 +61,19 @@ def client_clock(_folder: Path) -> None:
 
 
 def fence_kept_on_takeover(_folder: Path) -> None:
-    """The fence grows with a release; whoever takes over what has lapsed gets the old one."""
+    """The fence grows with a release; the next holder of an expired lease gets the old fence."""
     right = law.release
     put(law, "next_fence", lambda record, moment: record.fence or moment.wall_us)
 
-    def release(record: Record, command: Release, moment: Moment) -> Step:
+    def release(record: Record, command: ReleaseLease, moment: Moment) -> Step:
         held = record.holder is not None and record.holder.token == command.token
         return right(record._replace(fence=record.fence + 1) if held else record, command, moment)
 
-    RULES[Release] = RULES[Release]._replace(apply=release)
+    RULES[ReleaseLease] = RULES[ReleaseLease]._replace(apply=release)
 
 
 def offer_to_a_dead_waiter(_folder: Path) -> None:
-    """An offer lasts for a whole ttl, and nobody looks whether the waiter lives."""
+    """An offer lasts for an hour, whether its waiter is alive or not."""
     law.OFFER_MAX_US = 3600 * 1_000_000
 
     def blind(advance: Callable[..., Record]) -> Callable[..., Record]:
@@ -91,7 +88,7 @@ def offer_to_a_dead_waiter(_folder: Path) -> None:
 
 
 def barging(_folder: Path) -> None:
-    """A free lease goes to whoever asks first, whoever waits."""
+    """A free lease goes to the first request, past the waiting line."""
 
     def unfair(advance: Callable[..., Record]) -> Callable[..., Record]:
         def settled(record: Record, moment: Moment) -> Record:

@@ -55,6 +55,11 @@ class Settings(NamedTuple):
         for option in self.options:
             raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme} takes no options")
 
+    def refuse_clock(self) -> None:
+        """Raise `InvalidConfig` if a hand-moved clock was given: only the memory engine can use one."""
+        if self.clock is not SYSTEM:
+            raise InvalidConfig("clock", self.clock, "only memory:// takes a clock that is moved by hand")
+
 
 def url_setting(url: Any, environ: Mapping[str, str] = os.environ) -> str:
     """Return the name of the setting that holds the URL, for errors: the environment variable, or `url`."""
@@ -111,7 +116,7 @@ def _read(
         raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
     path = unquote(parts.netloc + parts.path)
     if "\x00" in path or not is_unicode(path):
-        raise InvalidConfig("url", shown_url(text), "it contains a NUL or a lone surrogate, so no system could open it")
+        raise InvalidConfig("url", shown_url(text), "it contains a NUL or a unpaired surrogate, so no system could open it")
 
     if namespace is not None:
         options = _with_namespace(options, namespace)

@@ -32,7 +32,7 @@ def checked_name(value: object, what: str = "a name") -> str:
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise InvalidName(value, f"{what} must be valid Unicode, without lone surrogates") from None
+        raise InvalidName(value, f"{what} must be valid Unicode, without unpaired surrogates") from None
     if size > NAME_MAX_BYTES:
         raise InvalidName(value, f"{what} may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}")
 
@@ -56,7 +56,7 @@ def between_braces(name: str) -> str:
 
 
 def readable(name: str) -> str:
-    """Return a name as people read it. The name of a registry entry has a NUL inside, and a letter for its kind."""
+    """Return a name as people read it. The name of a registry entry has a NUL inside, and a character for its kind."""
     if "\0" not in name:
         return name
     registry, _, entry = name.partition("\0")
@@ -64,7 +64,7 @@ def readable(name: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether every engine can store this text; lone surrogates cannot be encoded."""
+    """Return whether every engine can store this text; unpaired surrogates cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -125,7 +125,7 @@ def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
         label = (os.environ.get("POD_NAME") or os.environ.get("POD_IP") or "")[:LABEL_MAX]
     if not isinstance(label, str) or len(label) > LABEL_MAX or not is_unicode(label):
         raise InvalidConfig(
-            "label", label, f"it must be text of at most {LABEL_MAX} characters, without lone surrogates"
+            "label", label, f"it must be text of at most {LABEL_MAX} characters, without unpaired surrogates"
         )
     import json  # noqa: PLC0415 - once per client
 

@@ -1,6 +1,5 @@
-"""The race itself, in small: every part runs, tells what it must, and cannot be fooled by a lock that is none."""
+"""The benchmark in small: every measurement runs, has its figures, and detects a broken lock."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -8,25 +7,28 @@ import pytest
 
 from bench import __main__ as program
 from bench import candidates as known
+from bench import summary
 from bench.__main__ import RESULTS
 from bench.candidates import OURS, Candidate
 from bench.environments import ROOT, Environment, names, pins
-from bench.measurements.contended import Setting, contended, lone
+from bench.measurements.contended import Setting, contended, single_waiter
 from bench.measurements.groups import groups
-from bench.measurements.holder_killed import killed
+from bench.measurements.holder_killed import holder_killed
 from bench.measurements.imports import imports
 from bench.measurements.many_leases import leases
 from bench.measurements.many_leases import names as used_names
-from bench.measurements.owner import handed_over, heartbeats
+from bench.measurements.owner import heartbeats, takeover
 from bench.measurements.pair import fan_out, pairs
-from bench.measurements.pool import crowd, sizes
+from bench.measurements.pool import contended as pool_contended
+from bench.measurements.pool import sizes
 from bench.measurements.queue import drained
-from bench.measurements.queue_behaviour import queue_life
+from bench.measurements.queue_behaviour import queue_behaviour
 from bench.measurements.registry import registry
 from bench.measurements.store import stores
 from bench.page import SECTIONS, page
 from bench.scale import QUICK
-from bench.suite import PARTS
+from bench.stats import Spread
+from bench.suite import MEASUREMENTS
 from bench.targets import TARGETS, overlapped, verdicts
 from bench.testbed import Testbed, WorkerFailed
 
@@ -58,31 +60,32 @@ TINY = QUICK._replace(
     imports=1,
 )
 SMALL = Setting(2, 2, seconds=0.1, rounds=1, section=(0.001, 0.001))
-BROKEN_LOCK = Candidate("open door", OURS, "open_door:blocking", "holdfast")
-BROKEN = Candidate("never made", OURS, "open_door:blocking", "missing")
+BROKEN_LOCK = Candidate("broken lock", OURS, "broken_lock:blocking", "holdfast")
+BROKEN = Candidate("never built", OURS, "broken_lock:blocking", "missing")
 NO_MODULE = Candidate("no such module", OURS, "no_such_module:blocking", "holdfast")
 
 
 @pytest.fixture(scope="module")
 def testbed():
+    """A testbed with the interpreter of the tests."""
     here = {name: Environment(name, sys.executable) for name in ("holdfast", "lancedb", "redis-py")}
-    here["missing"] = Environment("missing", "", "its environment could not be made: no such thing")
+    here["missing"] = Environment("missing", "", "its environment could not be built: no such thing")
     with Testbed(here, path=f"{ROOT}:{HERE}") as made:
         yield made
 
 
 def figures(rows):
-    """The medians, by candidate."""
-    return {row["candidate"]: {key: value["median"] for key, value in row["figures"].items()} for row in rows}
+    """Return the medians, by candidate."""
+    return {row["candidate"]: {key: value.median for key, value in row["figures"].items()} for row in rows}
 
 
 def rounds(*rows):
-    """The rounds of each row."""
+    """Return the rounds of each row."""
     return [row["rounds"] for row in rows]
 
 
 def test_groups_of_servers_are_measured_against_one_server_and_against_a_primary(testbed):
-    """Everybody runs where it says that it does; both comparisons are one where one compares with itself."""
+    """Every candidate uses its own group; a candidate compared with itself has the ratio 1."""
     rows = groups(testbed, TINY, known.GROUPS)
     found = figures(rows)
 
@@ -94,7 +97,7 @@ def test_groups_of_servers_are_measured_against_one_server_and_against_a_primary
 
 
 def test_a_queue_is_published_to_and_drained(testbed):
-    """By the server's own count a message of ours costs less than four commands; one by one it is no less reliable."""
+    """By the server's own count one of our messages costs less than four commands."""
     one = known.QUEUES[1]
     rows = drained(testbed, TINY, known.QUEUES[:2], known.QUEUE, {"times_streams": (one,), "times_jobs": (one, BROKEN)})
     found = figures(rows)
@@ -106,9 +109,9 @@ def test_a_queue_is_published_to_and_drained(testbed):
     assert all(each["messages_per_s"] > 0 and each["published_per_s"] > 0 for each in found.values())
 
 
-def test_the_life_of_a_queue_is_seen_from_outside(testbed):
-    """Two workers, a message on its way, one who waits, one who holds, and one who is killed: nothing is lost by it."""
-    found = figures(queue_life(testbed, TINY._replace(message_rounds=1)))
+def test_the_behaviour_of_a_queue_is_measured(testbed):
+    """Two workers, latency, a waiting worker, a holding consumer and a killed worker: no message is lost."""
+    found = figures(queue_behaviour(testbed, TINY._replace(message_rounds=1)))
 
     assert found[known.OF_TWO.name]["messages_per_s"] > 0
     for candidate, _ in known.LATENCIES:
@@ -120,12 +123,12 @@ def test_the_life_of_a_queue_is_seen_from_outside(testbed):
     assert found[known.RECOVERY.name]["attempts_used"] == 0
 
 
-def test_streams_are_kept_and_handed_over_beside_the_sequence_that_is_replaced(testbed):
-    """One lease for all of them, or a lock for each, by the server's own count; and none is without an owner."""
+def test_owned_streams_are_compared_with_the_sequence_that_holdfast_replaces(testbed):
+    """One lease for all streams or a lock for each, by the server's own count; every stream gets an owner."""
     kept = figures(heartbeats(testbed, TINY))
-    ours, theirs = handed_over(testbed, TINY, (*known.SUCCESSORS[:2], BROKEN))
+    ours, theirs = takeover(testbed, TINY, (*known.SUCCESSORS[:2], BROKEN))
 
-    assert "could not be made" in testbed.not_run[BROKEN.name]
+    assert "could not be built" in testbed.not_run[BROKEN.name]
     assert all(each["lost"] == 0 for each in kept.values())
     assert kept["holdfast, 20 streams"]["times_one"] < 3
     assert kept[f"{known.OWNERS[1].name}, 20 streams"]["times_one"] > 3
@@ -138,7 +141,7 @@ def test_streams_are_kept_and_handed_over_beside_the_sequence_that_is_replaced(t
 
 
 def test_a_pair_is_measured_against_the_floor_of_its_round(testbed):
-    """Two round trips each, by the server's own count; the floor is one time itself."""
+    """A pair has two round trips, by the server's own count; the floor compared with itself is 1."""
     candidates = (known.RAW, known.HOLDFAST, known.HOLDFAST_ASYNCIO, known.REDIS_PY, known.RAW_ASYNCIO)
 
     rows = pairs(testbed, TINY, candidates)
@@ -148,8 +151,8 @@ def test_a_pair_is_measured_against_the_floor_of_its_round(testbed):
     assert found["raw socket"]["times_floor"] == 1.0
     for row in rows:
         times = [floor["pairs_per_s"] / own["pairs_per_s"] for floor, own in zip(*rounds(rows[0], row), strict=True)]
-        assert row["figures"]["times_floor"]["low"] == pytest.approx(min(times))
-        assert row["figures"]["times_floor"]["high"] == pytest.approx(max(times))
+        assert row["figures"]["times_floor"].low == pytest.approx(min(times))
+        assert row["figures"]["times_floor"].high == pytest.approx(max(times))
     for each in found.values():
         assert each["round_trips"] == pytest.approx(2.0, abs=0.2)
         assert each["client_cpu_us"] > 0
@@ -158,7 +161,7 @@ def test_a_pair_is_measured_against_the_floor_of_its_round(testbed):
 
 
 def test_unix_sockets_and_files_are_reached_too(testbed):
-    """The same program serves every wire."""
+    """The same worker serves every kind of connection."""
     candidates = (known.RAW.by(known.UNIX), known.HOLDFAST.by(known.UNIX), known.HOLDFAST_SQLITE, known.FLOCK)
 
     found = figures(pairs(testbed, TINY, candidates))
@@ -166,20 +169,20 @@ def test_unix_sockets_and_files_are_reached_too(testbed):
     assert set(found) == {each.name for each in candidates}
 
 
-def test_many_tasks_share_what_one_process_has(testbed):
-    """Also as a multiple of the peer's rate in the same round."""
+def test_many_tasks_of_one_process_are_compared_with_a_peer(testbed):
+    """The ratio is taken within the same round."""
     rows = fan_out(testbed, TINY, (known.RAW_ASYNCIO, known.HOLDFAST_ASYNCIO, known.REDIS_ASYNCIO), known.REDIS_ASYNCIO)
     found = figures(rows)
 
     assert found["redis.asyncio Lock"]["times_peer"] == 1.0
     for row in rows:
         times = [own["pairs_per_s"] / peer["pairs_per_s"] for own, peer in zip(*rounds(row, rows[-1]), strict=True)]
-        assert row["figures"]["times_peer"]["low"] == pytest.approx(min(times))
-        assert row["figures"]["times_peer"]["high"] == pytest.approx(max(times))
+        assert row["figures"]["times_peer"].low == pytest.approx(min(times))
+        assert row["figures"]["times_peer"].high == pytest.approx(max(times))
 
 
-def test_contention_counts_what_was_sent_and_finds_no_overlap(testbed):
-    """A right lock passes the check for two holders; the proxy counts what the server's counters cannot tell."""
+def test_contention_counts_sent_commands_and_finds_no_overlap(testbed):
+    """A correct lock passes the check for two holders; the proxy counts the commands that clients send."""
     candidates = (*known.HAND_OVER, known.HOLDFAST_ASYNCIO)
 
     rows = contended(testbed, SMALL._replace(seconds=1.2, count_s=0.1), candidates)
@@ -196,23 +199,23 @@ def test_contention_counts_what_was_sent_and_finds_no_overlap(testbed):
     assert overlapped({"parts": {"contended": rows}}) == []
 
 
-def test_a_lock_that_lets_everybody_in_is_caught(testbed):
-    """A benchmark of a broken lock is worthless: its figures are dropped, and the page and the exit code say so."""
+def test_a_lock_that_excludes_no_one_is_detected(testbed):
+    """The figures of a broken lock are dropped, and the page and the exit code say so."""
     rows = contended(testbed, SMALL, (known.TOKEN, BROKEN_LOCK))
-    (door,) = (row for row in rows if row["candidate"] == BROKEN_LOCK.name)
+    (broken,) = (row for row in rows if row["candidate"] == BROKEN_LOCK.name)
     results = made({"contended": rows})
 
-    assert set(door["figures"]) == {"overlaps"}
-    assert door["figures"]["overlaps"]["low"] > 0
-    assert overlapped(results) == ["open door (contended)"]
-    assert "Two holders at once: open door (contended)" in page(results)
+    assert set(broken["figures"]) == {"overlaps"}
+    assert broken["figures"]["overlaps"].low > 0
+    assert overlapped(results) == ["broken lock (contended)"]
+    assert "Two holders at once: broken lock (contended)" in page(results)
 
 
-def test_a_lone_waiter_has_a_lag(testbed):
-    """With sections longer than rests, somebody waits nearly always."""
+def test_a_single_waiter_has_a_lag(testbed):
+    """With sections longer than rests, one process waits nearly always."""
     setting = Setting(2, 1, seconds=0.5, rounds=1, section=(0.005, 0.015), rest=(0.0, 0.004))
 
-    found = figures(lone(testbed, setting, (known.TOKEN, known.HOLDFAST)))
+    found = figures(single_waiter(testbed, setting, (known.TOKEN, known.HOLDFAST)))
 
     for each in found.values():
         assert each["samples"] > 0
@@ -220,12 +223,12 @@ def test_a_lone_waiter_has_a_lag(testbed):
 
 
 def test_a_killed_holder_is_replaced_and_the_time_is_taken(testbed):
-    """A lease waits for its ttl, a lock of the kernel for nothing; one that is not seen in time says so."""
+    """A lease takes its ttl, a kernel lock no time; a takeover beyond the bound says so."""
     scale = TINY._replace(kills=1, kill_longest_s=20.0)
     candidates = (known.HOLDFAST._replace(ttl=2.2), known.FLOCK._replace(ttl=2.2))
 
-    found = figures(killed(testbed, scale, candidates))
-    late = figures(killed(testbed, TINY._replace(kills=1, kill_longest_s=0.2), candidates[:1]))
+    found = figures(holder_killed(testbed, scale, candidates))
+    late = figures(holder_killed(testbed, TINY._replace(kills=1, kill_longest_s=0.2), candidates[:1]))
 
     assert 1.5 < found["holdfast"]["takeover_s"] < 10
     assert found["flock(2)"]["takeover_s"] < 1.5
@@ -259,37 +262,37 @@ def test_imports_are_timed_in_fresh_interpreters(testbed):
     assert found["holdfast, a SQLite client"]["import_ms"] > found["import holdfast"]["import_ms"]
 
 
-def test_whoever_cannot_run_is_named_with_the_reason(testbed):
-    """A peer is never silently left out, whether its environment is missing or it breaks on the way."""
+def test_a_candidate_that_cannot_run_is_named_with_the_reason(testbed):
+    """No candidate is left out silently, whether its environment is missing or it fails during the run."""
     rows = pairs(testbed, TINY, (known.RAW, BROKEN, NO_MODULE))
 
     assert [row["candidate"] for row in rows] == ["raw socket"]
-    assert "could not be made" in testbed.not_run["never made"]
+    assert "could not be built" in testbed.not_run["never built"]
     assert "no_such_module" in testbed.not_run["no such module"]
-    told = page(made({"pair": rows}, not_run=dict(testbed.not_run)))
-    assert "| no such module | ModuleNotFoundError" in told
+    text = page(made({"pair": rows}, not_run=dict(testbed.not_run)))
+    assert "| no such module | ModuleNotFoundError" in text
 
 
-def test_a_worker_that_fails_says_why(testbed):
-    """The last line of what it said is the reason."""
+def test_a_failed_worker_reports_its_error(testbed):
+    """The reason is the last line of its standard error."""
     with testbed.start(known.RAW) as worker, pytest.raises(WorkerFailed, match="KeyError"):
-        worker.do("no such workload")
+        worker.run("no such workload")
 
 
-def test_pools_are_measured_beside_the_algorithm_that_they_replace(testbed):
-    """A borrow and a return are two round trips, whatever the size; the other way sends many more."""
-    by_size, by_crowd = figures(sizes(testbed, TINY)), figures(crowd(testbed, TINY))
+def test_pools_are_compared_with_the_algorithm_that_they_replace(testbed):
+    """A borrow and a return are two round trips for every size; the two-phase algorithm needs many more."""
+    by_size, by_borrowers = figures(sizes(testbed, TINY)), figures(pool_contended(testbed, TINY))
 
     assert by_size["holdfast, 10 items"]["growth"] == 1
     assert 1.9 < by_size["holdfast, 50 items"]["round_trips"] < 2.5
     assert by_size["two-phase, 50 items"]["round_trips"] > 8
     assert by_size["holdfast, SQLite, 50 items"]["pairs_per_s"] > 0
-    assert by_crowd["holdfast, 50 workers"]["p99_us"] > 0
-    assert by_crowd["two-phase, 50 workers"]["p99_us"] > 0
+    assert by_borrowers["holdfast, 50 workers"]["p99_us"] > 0
+    assert by_borrowers["two-phase, 50 workers"]["p99_us"] > 0
 
 
-def test_a_directory_is_refreshed_in_batches_and_listed_by_its_index(testbed):
-    """Nothing is lost, and both bounds are the server's own count."""
+def test_a_registry_is_renewed_in_batches_and_listed_by_its_index(testbed):
+    """No key is lost, and both bounds are the server's own count."""
     rows = registry(testbed, TINY._replace(leases=100))
     found = figures(rows)
 
@@ -301,8 +304,8 @@ def test_a_directory_is_refreshed_in_batches_and_listed_by_its_index(testbed):
     assert found[known.ONCE.name]["duplicate_round_trips"] == pytest.approx(1.0, abs=0.1)
 
 
-def test_stores_are_measured_beside_a_lock_around_each_write(testbed):
-    """Everybody's rows are counted in the table itself; ours is also compared with the lock of the same round."""
+def test_stores_are_compared_with_a_lock_around_each_write(testbed):
+    """The rows are counted in the table itself; ours is also compared with the lock of the same round."""
     found = figures(stores(testbed, TINY, (known.STORE_REDIS, known.STORE_SQLITE, known.STORE_REDIS_PY)))
     lock = found.pop("redis-py Lock around each write, 2 writers")
 
@@ -313,64 +316,66 @@ def test_stores_are_measured_beside_a_lock_around_each_write(testbed):
 
 
 def test_the_page_is_made_from_the_figures_alone(testbed):
-    """The verdict follows the median: the same row reaches a target, or does not, by its figures."""
+    """The verdict follows the median of the figures."""
     rows = pairs(testbed, TINY, (known.RAW, known.HOLDFAST))
     ours = next(row for row in rows if row["candidate"] == "holdfast")
 
-    ours["figures"]["times_floor"] = {"median": 1.5, "low": 1.0, "high": 9.0}
+    ours["figures"]["times_floor"] = Spread(1.5, 1.0, 9.0)
     reached = verdicts(made({"pair": rows}))[0]
-    told = page(made({"pair": rows}))
-    ours["figures"]["times_floor"] = {"median": 1.51, "low": 1.0, "high": 9.0}
+    text = page(made({"pair": rows}))
+    ours["figures"]["times_floor"] = Spread(1.51, 1.0, 9.0)
     missed = verdicts(made({"pair": rows}))[0]
 
     assert reached.target is missed.target is TARGETS[0]
     assert (reached.reached, missed.reached) == (True, False)
-    assert "| uncontended pair, blocking: x floor | <= 1.50 | 1.50 (1.00 to 9.00) |" in told
+    assert "| uncontended pair, blocking: x floor | <= 1.50 | 1.50 (1.00 to 9.00) |" in text
 
 
-def test_every_part_has_its_place_on_the_page_and_every_target_its_part():
-    """What is measured is shown, and what is promised is measured."""
-    assert list(SECTIONS) == list(PARTS)
-    assert {target.part for target in TARGETS} <= set(PARTS)
+def test_every_measurement_is_on_the_page_and_every_target_has_a_measurement():
+    """The page shows every measurement, and every target is measured."""
+    assert list(SECTIONS) == list(MEASUREMENTS)
+    assert {target.part for target in TARGETS} <= set(MEASUREMENTS)
 
 
-def test_every_contender_has_pinned_requirements():
-    """A peer's figures belong to a version."""
-    everybody = [each for each in (*vars(who).values(), *known.LIMITS, *known.QUEUES) if isinstance(each, Candidate)]
+def test_every_candidate_has_pinned_requirements():
+    """The figures of a peer belong to a version."""
+    all_candidates = [
+        each for each in (*vars(known).values(), *known.LIMITS, *known.QUEUES) if isinstance(each, Candidate)
+    ]
 
-    assert {each.environment for each in everybody} == set(names())
+    assert {each.environment for each in all_candidates} == set(names())
     assert [pin for name in names() for pin in pins(name) if "==" not in pin] == ["-e .[cli]", "-e .[lancedb]"]
 
 
-def test_the_page_in_the_docs_says_what_the_results_say():
-    """No figure on it is typed by hand: it is made again from the results of its run."""
-    results, kept = RESULTS / "full.json", ROOT / "docs" / "benchmarks.md"
+def test_the_page_in_the_docs_is_made_from_the_committed_summary():
+    """No figure is typed by hand: the test makes the page again from the summary."""
+    file, kept = RESULTS / "full.json", ROOT / "docs" / "benchmarks.md"
 
-    assert results.exists() == kept.exists()
+    assert file.exists() == kept.exists()
     if kept.exists():
-        told = json.loads(results.read_text(encoding="utf-8"))
-        assert kept.read_text(encoding="utf-8") == page(told, "benchmarks.svg")
+        assert kept.read_text(encoding="utf-8") == page(summary.read(file), "benchmarks.svg")
+        assert len(file.read_text(encoding="utf-8").splitlines()) < 2000, "raw samples are not committed"
 
 
-def test_parts_of_a_later_run_take_their_place_and_say_from_which_run_they_are(tmp_path, monkeypatch):
-    """A part may be measured again without the other half hour; nobody may take it for the same run."""
+def test_measurements_of_a_later_run_are_merged_and_name_their_run(tmp_path, monkeypatch):
+    """A measurement can run again without the others; the page says that it is from another run."""
     monkeypatch.setattr(program, "RESULTS", tmp_path)
     last, later = made({"imports": [], "pair": []}, {"a": "why"}), made({"layers": []})
     later["facts"]["commit"] = "def"
-    (tmp_path / f"{TINY.name}.json").write_text(json.dumps(last))
+    summary.write(last, tmp_path / f"{TINY.name}.json")
 
-    together = program.added(later)
-    told = page(together)
+    together = program.merged(later)
+    text = page(together)
 
     assert list(together["parts"]) == ["pair", "layers", "imports"]
     assert together["facts"]["commit"] == "abc"
     assert together["not_run"] == {"a": "why"}
-    assert told.count("Measured on today, commit def") == 1
-    assert told.index("Measured on today") > told.index(SECTIONS["layers"].title)
+    assert text.count("Measured on today, commit def") == 1
+    assert text.index("Measured on today") > text.index(SECTIONS["layers"].title)
 
 
 def made(parts, not_run=None):
-    """Results as a run would write them."""
+    """Return a summary as a run would write it."""
     python = {"version": "3", "implementation": "P", "compiler": "c", "optimised": False, "loop_ms": 1.0}
     facts = {
         "day": "today",

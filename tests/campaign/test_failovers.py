@@ -61,9 +61,9 @@ def test_every_promise_is_kept_while_servers_are_replaced(round_, tmp_path):
     if not servers.available():
         pytest.skip(servers.missing())
 
-    played, verdict = run_round(round_, tmp_path)
+    result, verdict = run_round(round_, tmp_path)
 
     shown = [str(one) for found in verdict.violations.values() for one in found]
     assert verdict.holds, "\n".join(shown[:20])
-    assert played.injected.total() > 0
-    assert sum(event.kind == "granted" for event in played.events) > 5
+    assert result.injected.total() > 0
+    assert sum(event.kind == "granted" for event in result.events) > 5

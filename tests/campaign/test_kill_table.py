@@ -12,7 +12,7 @@ from chaos.mutant_rounds import mutants_by_name
 from chaos.mutants import MUTATIONS
 from chaos.mutants.patching import put, rewrite
 from chaos.selftest import rounds_of, run_mutants, run_unmodified
-from holdfast.commands import Release
+from holdfast.commands import ReleaseLease
 from holdfast.core.lease import lease
 from holdfast.testing import servers
 from tests.support import wallclock
@@ -62,7 +62,7 @@ def test_a_mutant_that_finds_nothing_to_change_is_an_error():
     with pytest.raises(AttributeError):
         put(lease, "no_such_function", None)
     with pytest.raises(ValueError, match="has changed"):
-        rewrite(Release, ("no such text", ""))
+        rewrite(ReleaseLease, ("no such text", ""))
 
 
 def test_every_mutation_stands_in_the_table():

@@ -9,7 +9,7 @@ import pytest
 
 from chaos import report
 from chaos.mutant_rounds import mutants_by_name
-from chaos.mutation_score import UNMODIFIED, MutantScore, met, rounds_for
+from chaos.mutation_score import UNMODIFIED, MutationScore, met, rounds_for
 from chaos.rounds import named, plan
 from chaos.selftest import MutantRun
 from chaos.statistics import Statistics
@@ -49,18 +49,18 @@ def test_whoever_is_accused_in_an_ordinary_round_is_caught(tmp_path):
     verdict = met("barging", ROUND, tmp_path / "barging")
     assert "X8 overtakes" in verdict.names()
 
-    share = MutantScore("barging")
-    share.add(ROUND, verdict)
-    assert (share.played, share.caught, share.where) == (1, 1, [ROUND.name])
+    score = MutationScore("barging")
+    score.add(ROUND, verdict)
+    assert (score.rounds, score.caught, score.where) == (1, 1, [ROUND.name])
 
 
 def test_the_report_tells_how_sharp_the_rounds_are(tmp_path):
     """For each mutant: how many rounds it met, and how many of them accused it."""
     statistics = Statistics(SEED, 20)
     statistics.kills = [MutantRun(mutant, (mutant.caught_by,), 1.0, 1) for mutant in BANK.values()]
-    statistics.scores = {name: MutantScore(name, played=6, caught=number % 7) for number, name in enumerate(BANK)}
+    statistics.scores = {name: MutationScore(name, rounds=6, caught=number % 7) for number, name in enumerate(BANK)}
 
-    statistics.scores[UNMODIFIED] = MutantScore(UNMODIFIED, played=6)
+    statistics.scores[UNMODIFIED] = MutationScore(UNMODIFIED, rounds=6)
 
     report.write(statistics, tmp_path)
 
@@ -77,6 +77,6 @@ def test_the_report_tells_how_sharp_the_rounds_are(tmp_path):
 def test_a_right_client_that_is_accused_is_no_success():
     """Then those who caught a broken one may have accused the innocent, too."""
     statistics = Statistics(SEED)
-    statistics.scores[UNMODIFIED] = MutantScore(UNMODIFIED, played=6, caught=1)
+    statistics.scores[UNMODIFIED] = MutationScore(UNMODIFIED, rounds=6, caught=1)
 
     assert not statistics.holds

@@ -1,4 +1,6 @@
-"""A model of keys against every engine: publish, take, done, release, crash, expire and take over, in any order (T37).
+"""A model of keys against every engine.
+
+Publish, receive, ack, release, crash, expire and take over, in any order (T37).
 
 The model is not the law. It knows no lanes, places or attempts: only what was sent of each key and is not done, who has
 it, and of whom that can be said. Whatever an engine answers has to fit.
@@ -49,7 +51,7 @@ numbers = itertools.count(1)
 
 
 class Keys(RuleBasedStateMachine):
-    """What may be true of a queue, whoever carries it."""
+    """Everything that may be true of a queue, on any engine."""
 
     def __init__(self, peers):
         super().__init__()
@@ -110,7 +112,7 @@ class Keys(RuleBasedStateMachine):
         return delivery.message.key or delivery.message.id
 
     def given(self, token, delivery):
-        """A key's first message, with a fence that is new."""
+        """Check a delivery: the first message of its key, with a new fence."""
         key = self.key_of(delivery)
         assert delivery.message.id == self.lines[key][0], "not in the order of sending"
         assert self.holders.get(key) not in self.sure, "two have it"
@@ -119,7 +121,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule(which=WHICH, key=st.sampled_from(KEYS), kind=st.sampled_from((ACK, ACK, RELEASE)))
     def end(self, which, key, kind):
-        """Done, or given back: only by whoever has it, or was not taken for dead."""
+        """Ack or release: only the consumer that holds the message may do it, and only until it is declared dead."""
         token = self.one_of(which, self.has)
         for one in [key] if key in self.has[token] else [*self.has[token]][:1]:
             entry = self.has[token].pop(one).entry
@@ -157,7 +159,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule()
     def crash(self):
-        """Somebody looks: all whose time is over are dead, and what they had is anybody's."""
+        """Reclaim: all expired consumers are dead, and any consumer may receive their messages."""
         while not (looked := self.say("0", ReclaimExpired(self.name, 1, 0, 1, OFTEN))).checked or looked.postponed:
             time.sleep(looked.next_ms / 1000)
         self.dead |= self.late
@@ -193,7 +195,7 @@ class Keys(RuleBasedStateMachine):
         assert self.peers[0].audit(self.name) == (sum(map(len, self.lines.values())), ())
 
     def teardown(self):
-        """Nothing is lost: when everybody is dead, one who comes gets it all."""
+        """Check that nothing is lost: when all consumers are dead, a new one receives everything."""
         while self.sure:
             self.expire(0)
         self.crash()
@@ -211,7 +213,7 @@ class Keys(RuleBasedStateMachine):
 
 
 def test_whatever_happens_a_key_has_one_owner_at_a_time_and_nothing_is_lost(engine):
-    """One owner per key, in the order of sending; fences of a key only grow; the dead stay dead."""
+    """One owner per key, in the order of publication; the fences of a key only grow; dead consumers stay dead."""
     peers = engine.peer(), engine.peer()
     run_state_machine_as_test(lambda: Keys(peers), settings=ROUNDS)
 
@@ -245,8 +247,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_law_of_keys_is_noticed_by_the_model(mistake, monkeypatch):
-    """A model is worth what it catches: each of these would be one line in a review."""
+def test_the_model_notices_a_mistake_in_the_rules_of_keys(mistake, monkeypatch):
+    """A model is worth what it catches: each of these mistakes would be one line in a review."""
     peer = Peer(open_engine(config.settings("memory://a law with a mistake")))
     MISTAKES[mistake](monkeypatch)
     quick = settings(ROUNDS, phases=[Phase.generate], derandomize=True, database=None, report_multiple_bugs=False)

@@ -1,4 +1,4 @@
-"""A real server, clients that are closed, and processes that are ended."""
+"""A real server, clients that are closed at the end, and child processes that are ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def server():
 
 @pytest.fixture(params=["redis", "sqlite"])
 def url(request, tmp_path):
-    """A place of its own, on a server and in a file; the same suite on both."""
+    """A location of its own on a server and in a file; the suite runs on both."""
     if request.param == "sqlite":
         return f"sqlite://{tmp_path}/jobs.db"
     return f"{request.getfixturevalue('server').url}?namespace={tmp_path.name[-40:]}"
@@ -50,7 +50,7 @@ def start(url, tmp_path):
 
 @pytest.fixture
 def journal(tmp_path):
-    """What was written into the journal, line by line, as lists of words."""
+    """Return the lines of the journal, as lists of words."""
     path = tmp_path / "journal"
     path.touch()
     return lambda word: [line.split() for line in path.read_text().splitlines() if line.startswith(f"{word} ")]
@@ -58,7 +58,7 @@ def journal(tmp_path):
 
 @pytest.fixture
 def freeze(client):
-    """Freeze a process, but not while it has the file to itself: then everybody would wait for it."""
+    """Freeze a process, but not while it holds the file's gate: all others would wait for it."""
 
     def frozen(process):
         def others_go_on():

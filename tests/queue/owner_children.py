@@ -1,4 +1,4 @@
-"""Processes that own keys, and are killed, frozen and asked to end."""
+"""Processes that own keys, and are killed, frozen and stopped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def sessions(hf):
     return hf.queue("sessions", ttl=TTL_S, grace=GRACE_S, max_attempts=3)
 
 
-class Ledger:
-    """What is written to, by whoever owns a key: it compares fences, in a transaction."""
+class FencedStore:
+    """A store that owners of keys write to; it compares fences, in a transaction."""
 
     def __init__(self, path):
         self._db = sqlite3.connect(path, timeout=20)
@@ -28,7 +28,7 @@ class Ledger:
         self._db.commit()
 
     def write(self, work):
-        """The word for how that went."""
+        """Return how the write went."""
         try:
             with self._db:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -39,10 +39,10 @@ class Ledger:
 
 
 def own(url, journal, pod, most=1000):
-    """Own keys until asked to end; each event is one line, written at once and whole. USR1: what is owned is done."""
+    """Own keys until stopped; each event is one line, written at once and whole. USR1 acks all keys."""
     os.environ["POD_NAME"] = pod
     asked = []
-    ledger = Ledger(f"{journal}.db")
+    ledger = FencedStore(f"{journal}.db")
     with holdfast.connect(url) as hf, sessions(hf).owner(most=most) as owner, open(journal, "ab", buffering=0) as file:
         signal.signal(signal.SIGTERM, lambda *_: owner.stop())
         signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
@@ -58,15 +58,15 @@ def own(url, journal, pod, most=1000):
                 if event.assignment.key == "poison":
                     os.kill(os.getpid(), signal.SIGKILL)
             elif isinstance(event, holdfast.AssignmentLost):
-                note("lost", event.assignment, said(event.assignment.done), ledger.write(event.assignment))
+                note("lost", event.assignment, accepted(event.assignment.done), ledger.write(event.assignment))
             while asked:
                 asked.pop()
                 for work in owner.assignments.values():
-                    note("done", work, said(work.ack))
+                    note("done", work, accepted(work.ack))
 
 
-def said(word):
-    """Whether the engine accepted it."""
+def accepted(word):
+    """Return whether the engine accepted the outcome."""
     try:
         word()
     except holdfast.LeaseLost:

@@ -1,4 +1,4 @@
-"""Processes that work on a queue, and are killed, frozen and asked to end."""
+"""Processes that work on a queue, and are killed, frozen and stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def jobs(hf, **options):
 
 
 def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4, ttl=TTL_S):
-    """Handle messages until asked to end; each effect is one line, written at once and whole."""
+    """Handle messages until stopped; each effect is one line, written at once and whole."""
     with holdfast.connect(url) as hf, open(journal, "ab", buffering=0) as file:
 
         def handle(message):
@@ -39,7 +39,7 @@ def work(url, journal, label="worker", seconds=0.0, concurrency=4, prefetch=4, t
 
 
 def hold_one(url, journal):
-    """Take a message, wait to be told, then settle it and write down how that went."""
+    """Receive a message, wait for a signal, then ack it and write down the result."""
     with holdfast.connect(url) as hf, jobs(hf).consumer("holder") as consumer:
         (message,) = consumer.receive(timeout=30)
         told = threading.Event()
@@ -56,7 +56,7 @@ def hold_one(url, journal):
 
 
 def acknowledge_first(url, journal):
-    """A broken worker: it says that it is done, and then does it."""
+    """Handle messages as a broken worker: ack first, then work."""
     with holdfast.connect(url) as hf, jobs(hf).consumer("hasty") as consumer:
         for message in consumer:
             message.ack()
@@ -67,7 +67,7 @@ def acknowledge_first(url, journal):
 
 
 def stall(url, journal, kind, seconds, queue):
-    """An asyncio worker whose handler stops its loop, or keeps the interpreter from every other thread."""
+    """Run an asyncio worker whose handler blocks its loop, or keeps the interpreter from every other thread."""
 
     async def handle(message):
         file.write(f"begun {message.id} {queue} {message.fence} {message.attempt}\n".encode())
@@ -94,7 +94,7 @@ def stall(url, journal, kind, seconds, queue):
 
 
 def work_with_care(url, journal):
-    """An asyncio worker whose handler is long, and writes down that it was ended; not a second time."""
+    """Run an asyncio worker whose handler is long, and writes down once that it was cancelled."""
 
     async def handle(message):
         ready()
@@ -113,14 +113,14 @@ def work_with_care(url, journal):
 
 
 def redrive(url, journal, rate):
-    """Send all dead letters again, so many in a second, until somebody ends it."""
+    """Redrive all dead letters at this rate, until killed."""
     with holdfast.connect(url) as hf:
         ready()
         jobs(hf).dlq.redrive(rate=rate)
 
 
 def send_later(url, journal, count, delay):
-    """Send messages that are not due before then; when that was, by the calendar here and by the machine's clock."""
+    """Publish delayed messages, and write down the time by the calendar here and by the machine's clock."""
     with holdfast.connect(url) as hf, open(journal, "ab", buffering=0) as file:
         file.write(f"sent {time.time()} {time.monotonic()}\n".encode())
         jobs(hf).publish_many(range(count), delay=delay)

@@ -1,4 +1,4 @@
-"""Owners killed, frozen and asked to end: who has which key is compared with what everybody was told."""
+"""Owners that are killed, frozen and stopped: the holders of keys are compared with the events of all owners."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CHILDREN = Path(__file__).with_name("owner_children.py")
 
 @pytest.fixture
 def own(start):
-    """Start an owner, in a process of its own."""
+    """Start an owner in a process of its own."""
     return lambda pod, **options: start("own", CHILDREN, pod=pod, **options).wait_ready(WAIT_S)
 
 
 @pytest.fixture
 def owned(journal):
-    """The fences under which each process was given keys."""
+    """Return the fences under which each process got keys."""
 
     def by(owner=None):
         found = defaultdict(list)
@@ -44,10 +44,8 @@ def opened(client, count):
 
 
 @pytest.mark.acceptance("A1-12")
-def test_an_owner_that_was_frozen_is_told_of_all_it_lost_and_its_late_words_are_refused(
-    client, own, owned, freeze, journal
-):
-    """Others have its keys by then, under larger fences. It comes back as a new owner, and takes what is free."""
+def test_a_frozen_owner_learns_of_all_its_losses_and_its_late_outcomes_are_refused(client, own, owned, freeze, journal):
+    """Others have its keys by then, under larger fences. It starts a new session, and takes free keys."""
     queue = opened(client, 5)
     zombie = own("zombie")
     eventually(lambda: len(owned(zombie)) == 5, WAIT_S, "an owner of all five")
@@ -74,7 +72,7 @@ def test_an_owner_that_was_frozen_is_told_of_all_it_lost_and_its_late_words_are_
 
 @pytest.mark.acceptance("A1-13")
 def test_two_processes_of_one_name_do_each_other_no_harm(client, own, owned, journal):
-    """The life of one vouches for nothing of the other, and its end takes nothing from it."""
+    """The session of one covers nothing of the other, and its end takes nothing from it."""
     queue = sessions(client)
     first, second = own("chat-7f"), own("chat-7f")
     opened(client, 20)
@@ -99,8 +97,8 @@ def test_two_processes_of_one_name_do_each_other_no_harm(client, own, owned, jou
 
 
 @pytest.mark.acceptance("A1-3")
-def test_two_survivors_have_all_that_a_killed_owner_had_each_of_it_once(client, own, owned, journal):
-    """Two hundred keys, shared by both; no attempt was used, and nothing is suspected after one death."""
+def test_two_survivors_get_all_keys_of_a_killed_owner_each_key_once(client, own, owned, journal):
+    """Two hundred keys, shared by both; no attempt was used, and none is in quarantine after one death."""
     queue = opened(client, 200)
     victim = own("victim")
     eventually(lambda: len(owned(victim)) == 200, WAIT_S, "an owner of all")
@@ -125,8 +123,8 @@ def test_two_survivors_have_all_that_a_killed_owner_had_each_of_it_once(client, 
 
 
 @pytest.mark.acceptance("C-6")
-def test_a_lease_is_about_the_key_whichever_message_asked_for_it(client, own, owned, journal):
-    """A second message makes no second owner; and over all messages, owners and deaths of a key its fence grows."""
+def test_a_lease_is_about_the_key_whichever_message_it_came_from(client, own, owned, journal):
+    """A second message makes no second owner; and over all messages, owners and deaths the fence of a key grows."""
     queue = sessions(client)
     one = own("one")
     first = queue.publish("first", key="chat")
@@ -158,8 +156,8 @@ def test_a_lease_is_about_the_key_whichever_message_asked_for_it(client, own, ow
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-def test_a_key_that_kills_its_owner_is_buried_and_its_neighbours_lose_no_attempt(client, own, owned, journal):
-    """Those that were owned for a while are not even suspected; those that came with it are tried in small groups."""
+def test_a_key_that_kills_its_owner_is_dead_lettered_and_its_neighbours_lose_no_attempt(client, own, owned, journal):
+    """Keys past their probation are not even in quarantine; those that came with it are tried in small groups."""
     queue = opened(client, 3)
     pod = own("pod")
     eventually(lambda: len(owned(pod)) == 3, WAIT_S, "an owner of those that are harmless")

@@ -1,4 +1,7 @@
-"""Workers killed, frozen and asked to end, and a server that was away: what was sent is compared with what was done."""
+"""Workers that are killed, frozen and stopped, and a server that was away.
+
+Published messages are compared with effects.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ SENT, KILLS, WORKERS = (4_000, 40, 4) if LARGE else (150, 3, 3)
 
 
 def effects(journal):
-    """How often each message was done."""
+    """Return how often each message was handled."""
     return Counter(words[1] for words in journal("done"))
 
 
 @pytest.mark.acceptance("A1-3")
 @pytest.mark.timeout(600 if LARGE else 120)
 def test_workers_killed_at_random_lose_nothing(client, start, journal):
-    """T1: every message is done; twice only what somebody was working on when it died."""
+    """T1: every message is handled; twice only if its worker died during the work."""
     queue, hands = jobs(client, max_attempts=20), 4
     sent = set(queue.publish_many(range(SENT)))
     workers = [start("work", seconds=0.01, concurrency=hands) for _ in range(WORKERS)]
@@ -65,8 +68,8 @@ def test_a_worker_that_acknowledges_first_loses_and_the_comparison_shows_it(clie
 
 
 @pytest.mark.acceptance("A1-11")
-def test_the_steps_of_the_original_lose_where_ours_is_one_step(server):
-    """Acknowledge, then add again: whoever dies between them leaves an entry that is nobody's."""
+def test_the_two_steps_of_the_original_lose_a_message_where_ours_is_one_step(server):
+    """Ack, then add again: a process that dies between them leaves an entry that no consumer gets."""
     stream, group = "original", "g"
     server.command("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
     entry = server.command("XADD", stream, "*", "job", "1")
@@ -78,8 +81,8 @@ def test_the_steps_of_the_original_lose_where_ours_is_one_step(server):
     assert server.command("XLEN", stream) == 1
 
 
-def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start, freeze, journal):
-    """T4: it was taken for dead; when it comes back, what it had is somebody else's, and its handler is told.
+def test_a_frozen_worker_is_replaced_and_its_late_outcome_is_refused(client, start, freeze, journal):
+    """T4: it was declared dead; when it comes back, another worker has its message, and its handler learns that.
 
     Frozen for three ttls, so that everything that could end meanwhile has ended.
     """
@@ -115,7 +118,10 @@ def test_a_frozen_worker_is_replaced_and_its_late_word_is_refused(client, start,
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
 def test_a_server_that_was_away_makes_no_duplicate(client, server, start, journal):
-    """T12: nobody could be heard of for five ttls; nobody is dead for that, also who is heard of a little later."""
+    """T12: no heartbeat could arrive for five ttls.
+
+    No consumer is dead for that, not even one that comes back a little later.
+    """
     ttl = 2
     queue = jobs(client, ttl=ttl)
     queue.publish_many(range(8))
@@ -141,7 +147,7 @@ def test_a_server_that_was_away_makes_no_duplicate(client, server, start, journa
 
 @pytest.mark.acceptance("A1-13")
 def test_a_restarted_worker_of_the_same_name_does_not_keep_the_dead_one_alive(client, start, journal):
-    """What its predecessor had comes back, although somebody of that name lives."""
+    """The messages of its predecessor are redelivered, although a consumer of that name lives."""
     queue = jobs(client)
     queue.publish("x")
     first = start("hold_one")
@@ -155,8 +161,8 @@ def test_a_restarted_worker_of_the_same_name_does_not_keep_the_dead_one_alive(cl
 
 
 @pytest.mark.acceptance("A1-20", "C-17")
-def test_a_terminated_worker_finishes_what_it_has_begun_and_gives_back_the_rest(client, start, journal):
-    """At once, with no attempt used; the next one has it without waiting for any ttl."""
+def test_a_terminated_worker_finishes_started_work_and_releases_the_rest(client, start, journal):
+    """At once, with no attempt used; the next worker gets it without waiting for a ttl."""
     queue = jobs(client)
     queue.publish_many(range(100))
     worker = start("work", seconds=2, concurrency=10, prefetch=90)
@@ -170,8 +176,8 @@ def test_a_terminated_worker_finishes_what_it_has_begun_and_gives_back_the_rest(
     assert {seen.attempts for seen in queue.peek(limit=100)} == {0}
 
 
-def test_a_poisoned_message_is_buried_and_its_neighbours_are_done(client, start, journal):
-    """It kills whoever takes it. Two deaths in company, then each death is its own."""
+def test_a_poison_message_is_dead_lettered_and_its_neighbours_are_handled(client, start, journal):
+    """It kills every worker that receives it. After two deaths in company, each further death is its own."""
     queue = jobs(client, max_attempts=2)
     queue.publish_many(["poison", *range(64)])
     worker = start("work", prefetch=80)

@@ -1,4 +1,4 @@
-"""What happens at the worst moment: a signal with the message, a death in the middle, all at once, a sleeper reaped."""
+"""Faults at the worst moment: a signal with the message, a death in the middle, many at once, a sleeper reclaimed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.timeout(600 if MANY > 2_000 else 120)
 
 
 def effects(journal):
-    """How often each message was done."""
+    """Return how often each message was handled."""
     return Counter(words[1] for words in journal("done"))
 
 
-def bury(queue, count):
-    """So many dead letters; their ids."""
+def add_dead_letters(queue, count):
+    """Add that many dead letters, and return their ids."""
     ids = queue.publish_many(range(count))
 
     def handle(_message):
@@ -40,10 +40,13 @@ def bury(queue, count):
     return set(ids)
 
 
-def test_a_redrive_that_is_killed_leaves_each_letter_in_one_place(client, start, journal):
-    """T22: with somebody at work on what comes back. The rest is redriven by the next, and each is done once."""
+def test_a_redrive_that_is_killed_leaves_each_message_in_one_place(client, start, journal):
+    """T22: while a worker handles the redriven messages.
+
+    The next redrive does the rest, and each message is handled once.
+    """
     queue = jobs(client)
-    letters = bury(queue, MANY)
+    letters = add_dead_letters(queue, MANY)
     start("work", concurrency=16, prefetch=16).wait_ready(WAIT_S)
     redriving = start("redrive", rate=MANY / 2)
     eventually(lambda: len(effects(journal)) > MANY // 10, WAIT_S, "some that are done")
@@ -61,8 +64,11 @@ def test_a_redrive_that_is_killed_leaves_each_letter_in_one_place(client, start,
     assert set(effects(journal).values()) == {1}
 
 
-def test_a_signal_to_end_that_comes_with_a_message_loses_neither(client, start, journal):
-    """T26: they wait, and are woken by both at once. What was given is done or given back, and no attempt is used."""
+def test_a_stop_signal_that_comes_with_a_message_loses_neither(client, start, journal):
+    """T26: workers wait, and both wake them at once.
+
+    A received message is acked or released, and no attempt is used.
+    """
     queue = jobs(client)
     workers = [start("work", concurrency=1, prefetch=0) for _ in range(3)]
     eventually(lambda: queue.stats().waiting == len(workers), WAIT_S, "three that wait")
@@ -83,8 +89,8 @@ def test_a_signal_to_end_that_comes_with_a_message_loses_neither(client, start, 
     assert queue.check()
 
 
-def test_many_that_are_due_at_the_same_moment_come_once_each_and_none_too_early(client):
-    """T28: by the engine's clock, a part at a time; nobody has to ring for them."""
+def test_many_messages_due_at_once_are_delivered_once_each_and_none_too_early(client):
+    """T28: by the engine's clock, in batches; no wake-up is needed."""
     queue, delay, done = jobs(client), 1.0, []
     began = time.monotonic()
     ids = queue.publish_many(range(MANY), delay=delay)
@@ -105,7 +111,7 @@ def test_many_that_are_due_at_the_same_moment_come_once_each_and_none_too_early(
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
 def test_the_calendars_of_clients_do_not_matter(client, start, journal, tmp_path):
-    """T28: one sends and is an hour ahead, one works and is an hour behind. A delay is as long as it says.
+    """T28: the producer is an hour ahead, the worker an hour behind. A delay is as long as it says.
 
     The engine's clock counts. Where the engine is a file that is the machine's own, and there is no other.
     """
@@ -131,7 +137,10 @@ def test_the_calendars_of_clients_do_not_matter(client, start, journal, tmp_path
 
 
 def test_a_worker_frozen_in_its_sleep_keeps_no_message_and_comes_back(client, start, freeze, journal):
-    """T38: it is rung in vain. Others have the message, and when it wakes it is a new consumer that gets the next."""
+    """T38: its wake-up is lost.
+
+    Another worker gets the message, and when it resumes, it gets the next with a new session.
+    """
     queue = jobs(client)
     sleeper = start("work", label="sleeper")
     eventually(lambda: queue.stats().waiting == 1, WAIT_S, "one that waits")
@@ -154,8 +163,8 @@ def test_a_worker_frozen_in_its_sleep_keeps_no_message_and_comes_back(client, st
 
 @pytest.mark.parametrize("url", ["redis"], indirect=True)
 @pytest.mark.parametrize("how", ["swallow", "drop_reply"])
-def test_whoever_looks_for_the_dead_and_dies_of_it_moves_all_or_nothing(client, server, url, start, how):
-    """T2: before its step or after it; there is no between. What the first dead one had is ready once."""
+def test_a_client_that_dies_during_a_reclaim_requeues_all_or_nothing(client, server, url, start, how):
+    """T2: before its step or after it; there is no between. The first dead consumer's messages are ready once."""
     queue, transport = jobs(client), client._client.transport
     run(transport.apply_all([Publish("jobs", "call", tuple(NewMessage(f"{number}", b"1") for number in range(40)))]))
     run(transport.apply_all([Join("jobs", "dead", "", "dead", 1), Receive("jobs", "dead", 40)]))

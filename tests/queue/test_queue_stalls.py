@@ -1,4 +1,4 @@
-"""Handlers that stop the whole process or a part of it, and what their messages come to."""
+"""Handlers that block the whole process or a part of it, and the fate of their messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ STALL_S = 5 * TTL_S
 def test_a_handler_that_blocks_the_loop_keeps_its_message_and_one_that_stops_all_threads_loses_it(
     client, start, journal
 ):
-    """T6. The keeper is a thread, not a task: who stops the loop alone goes on being heard of, however long it takes.
+    """T6: the keeper is a thread, not a task.
+
+    A handler that blocks only the loop keeps its session, however long it takes.
 
     Nobody can be heard of while one thread keeps the interpreter: such a process is taken for dead after its ttl, as if
     it were frozen. Somebody else does the work, and the late word is refused, and told.

@@ -1,4 +1,6 @@
-"""A queue on a table: the law of queues in a warehouse, under time that is moved by hand."""
+"""A queue in memory for tests of the rules, with a clock that the test moves."""
+
+from holdfast.rules.harness import RULES
 
 from holdfast.commands import Granted, Renewed
 from holdfast.commands.queue import (
@@ -13,14 +15,13 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import CheckConsistency, GetStats
 from holdfast.rules import Moment
 from holdfast.rules.queue.memory_state import MemoryQueueState
-from holdfast.rules.table import RULES
 
 START_US = 1_700_000_000_000_000
 TTL_MS, GRACE_MS, INTERVAL_MS = 3000, 200, 500
 
 
-class Table:
-    """A queue, and what is said to it. A consumer's token begins with the name of its client."""
+class QueueHarness:
+    """A queue, and the commands to it. The first letter of a consumer's token is its client."""
 
     def __init__(self):
         self.state, self.now_us, self.sent = MemoryQueueState(), START_US, 0
@@ -59,7 +60,7 @@ class Table:
         return self.ask("a", command, after_ms=after_ms, gone=gone)
 
     def pass_until(self, ms, *alive):
-        """Let time pass with looks at every interval, while these consumers are heard of."""
+        """Let time pass with a check at every interval, while these consumers send heartbeats."""
         for _ in range(ms // INTERVAL_MS):
             for token in alive:
                 assert self.ask(token[0], ConsumerHeartbeat("q", token, TTL_MS), after_ms=0) == Renewed()

@@ -1,6 +1,6 @@
-"""What pages of a queue say together: told by pages that no server has to make."""
+"""The consistency check over several pages, with pages that the test makes."""
 
-from queue_harness import Table
+from queue_harness import QueueHarness
 
 from holdfast.commands.queue import HELD, READY, REJECT, MessageOutcome
 from holdfast.commands.queue_admin import CONSUMERS, LANES, MESSAGES, RECHECK, CheckConsistency, ConsistencyPage
@@ -15,7 +15,7 @@ def stored(*entries):
 
 
 def played(pages, most=3):
-    """A walk to its end, with these pages for its questions by part and place; else there is nothing."""
+    """Run a check to its end, with these pages for its commands by part and place; all other pages are empty."""
     asked, walking = [], check_pages("q", most)
     question = next(walking)
     try:
@@ -31,13 +31,13 @@ def still_there(question):
     return ConsistencyPage("0", tuple(word for entry in question.candidates[::2] for word in (entry, "", "")), ())
 
 
-def test_an_empty_queue_is_sound():
-    """Nothing is wrong with nothing."""
+def test_an_empty_queue_is_consistent():
+    """Without messages there are no faults."""
     assert played({})[0] == (0, ())
 
 
-def test_whoever_is_stored_and_seen_nowhere_is_lost_only_if_it_is_still_stored():
-    """Most that are not seen are done meanwhile."""
+def test_a_message_in_no_place_is_a_fault_only_if_it_is_still_stored():
+    """Most messages that appear in no place were acked in the meantime."""
     pages = {MESSAGES: stored(*NUMBERS[:3])}
     gone = ConsistencyPage("0", ("",) * 9, ())
 
@@ -45,8 +45,8 @@ def test_whoever_is_stored_and_seen_nowhere_is_lost_only_if_it_is_still_stored()
     assert played({**pages, RECHECK: gone})[0].faults == ()
 
 
-def test_those_who_were_seen_nowhere_are_looked_for_a_second_time():
-    """Another server that has taken over may have put back what was taken: it is in its lane again."""
+def test_messages_in_no_place_are_searched_a_second_time():
+    """A failover may have put back a received message: it is in its lane again."""
     entry, looks = NUMBERS[0], []
 
     def lane(_):
@@ -58,8 +58,8 @@ def test_those_who_were_seen_nowhere_are_looked_for_a_second_time():
     assert len(looks) == 2
 
 
-def test_suspects_come_in_parts_and_an_answer_may_be_about_fewer():
-    """Large messages make a short answer: the rest is asked for again."""
+def test_candidates_are_rechecked_in_batches_and_an_answer_may_cover_fewer():
+    """Large messages make a short answer: the next command asks for the rest."""
     entries = [f"{1_700_000_000_000_000 + n}" for n in range(250)]
 
     def some(question):
@@ -72,7 +72,7 @@ def test_suspects_come_in_parts_and_an_answer_may_be_about_fewer():
 
 
 def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
-    """What was not read yet has moved up to where was read before: an empty page is no end."""
+    """Entries that were not read yet have moved to the part that was read before: an empty page is not the end."""
     newest, newer, oldest = NUMBERS[2], NUMBERS[1], NUMBERS[0]
     ends = iter([ConsistencyPage("3", (newest, newer), ()), ConsistencyPage("1", (oldest,), ())])
     pages = {
@@ -88,19 +88,19 @@ def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
     assert [question.at for question in asked if question.part == READY] == ["1", "2", "1"]
 
 
-def test_whoever_sees_all_at_one_instant_tells_every_kind_of_fault():
-    """The rule that all engines are compared with: an audit that cannot find anything proves nothing."""
+def test_a_check_of_one_instant_finds_every_kind_of_fault():
+    """All engines are compared with this rule: a check that cannot find anything proves nothing."""
 
     def told(spoil):
-        table = Table()
-        table.join("a1", "a2")
-        table.publish("one", "two", "dies")
-        table.taken("a1", 1)
-        [*_, dies] = table.take("a2", 2).deliveries
-        table.conclude("a2", MessageOutcome(dies.entry, REJECT))
-        assert table.sound().dead == 1
-        spoil(table.state)
-        return table.ask("a", CheckConsistency("q")).faults
+        harness = QueueHarness()
+        harness.join("a1", "a2")
+        harness.publish("one", "two", "dies")
+        harness.taken("a1", 1)
+        [*_, dies] = harness.take("a2", 2).deliveries
+        harness.conclude("a2", MessageOutcome(dies.entry, REJECT))
+        assert harness.sound().dead == 1
+        spoil(harness.state)
+        return harness.ask("a", CheckConsistency("q")).faults
 
     def twice(state):
         [held] = state.list_held("a1", 1)

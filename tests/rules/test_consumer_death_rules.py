@@ -1,7 +1,10 @@
-"""The law of consumers that are taken for dead: they stay so, what was new is to blame, and others may ask for more."""
+"""Rules for dead consumers.
+
+They stay dead, new messages take the blame, and a take-over does not wait for the grace.
+"""
 
 import pytest
-from queue_harness import GRACE_MS, INTERVAL_MS, TTL_MS, Table
+from queue_harness import GRACE_MS, INTERVAL_MS, TTL_MS, QueueHarness
 
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import (
@@ -25,8 +28,8 @@ from holdfast.rules.queue.state import ATTEMPTS_USED_UP, PROBATIONS_PER_TTL
 from holdfast.rules.result import Wakeup
 
 
-def over(table, token, key="k", *, attempts_max=3, dead_max=0, gone=()):
-    return table.ask(token[0], TakeOver("q", token, key, attempts_max, dead_max), gone=gone)
+def over(harness, token, key="k", *, attempts_max=3, dead_max=0, gone=()):
+    return harness.ask(token[0], TakeOver("q", token, key, attempts_max, dead_max), gone=gone)
 
 
 def one(answer):
@@ -34,7 +37,7 @@ def one(answer):
     return delivery
 
 
-def all_is_refused(table, token):
+def all_is_refused(harness, token):
     client = token[0]
     words = (
         Join("q", token, "", token, TTL_MS),
@@ -42,69 +45,72 @@ def all_is_refused(table, token):
         Leave("q", token),
         TakeOver("q", token, "k", 3),
     )
-    assert all(isinstance(table.ask(client, word), NotHeld) for word in words)
-    assert isinstance(table.take(token), NotHeld)
+    assert all(isinstance(harness.ask(client, word), NotHeld) for word in words)
+    assert isinstance(harness.take(token), NotHeld)
 
 
 # Falls.
 
 
-def test_a_consumer_that_was_taken_for_dead_in_parts_does_not_come_back_between_two():
-    """Some of what it had is with others by now: it is told so, whatever it says, and the rest follows."""
-    table = Table()
-    table.join("a1", "b1")
+def test_a_consumer_that_is_reclaimed_in_steps_does_not_come_back():
+    """Others have some of its messages by now: every command of it is refused, and the rest follows."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
     some = COSTLY_BATCH_MAX - 1  # and the consumer itself
     for at in range(some + 2):
-        table.publish(str(at), key=f"k{at}")
-    entries = [each.entry for each in table.take("b1", 2 * some).deliveries]
-    assert [each.requeued for each in table.lives(TTL_MS + INTERVAL_MS, "a1") if each.requeued] == [some]
+        harness.publish(str(at), key=f"k{at}")
+    entries = [each.entry for each in harness.take("b1", 2 * some).deliveries]
+    assert [each.requeued for each in harness.lives(TTL_MS + INTERVAL_MS, "a1") if each.requeued] == [some]
 
-    all_is_refused(table, "b1")
-    assert table.conclude("b1", *(MessageOutcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
-    assert table.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
-    assert (table.sound().held, table.sound().consumers) == (2, 2)
-    assert (table.reap(after_ms=INTERVAL_MS).requeued, table.sound().consumers) == (2, 1)
-    assert isinstance(table.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS)), NotHeld)
+    all_is_refused(harness, "b1")
+    assert harness.conclude("b1", *(MessageOutcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
+    assert harness.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
+    assert (harness.sound().held, harness.sound().consumers) == (2, 2)
+    assert (harness.reap(after_ms=INTERVAL_MS).requeued, harness.sound().consumers) == (2, 1)
+    assert isinstance(harness.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS)), NotHeld)
 
 
-def test_what_is_known_of_a_fall_is_known_when_the_rest_comes():
-    """The last one is alone with the dead only because the others were moved before: it is not to blame."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", key="k")
-    table.publish("2", key="l")
-    table.take("b1")
-    table.now_us += TTL_MS * 1000
-    assert one(over(table, "a1")).message.id == "1"
-    table.join("a1")
-    table.reap(after_ms=GRACE_MS)
+def test_the_blame_of_the_first_step_holds_for_the_rest():
+    """The last message is alone with the dead consumer only because the others were reclaimed before.
 
-    (rest,) = table.take("a1").deliveries
+    It takes no blame.
+    """
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", key="k")
+    harness.publish("2", key="l")
+    harness.take("b1")
+    harness.now_us += TTL_MS * 1000
+    assert one(over(harness, "a1")).message.id == "1"
+    harness.join("a1")
+    harness.reap(after_ms=GRACE_MS)
+
+    (rest,) = harness.take("a1").deliveries
     assert (rest.message.id, rest.message.attempts, rest.message.crashes) == ("2", 0, 1)
 
 
 # Trials.
 
 
-def keeper(table, *old, new=()):
-    """A consumer that has had these for long, and has just taken those, and is never heard of again."""
-    table.join("b1", keeps_messages=True)
+def keeper(harness, *old, new=()):
+    """A consumer that has held `old` for long, has just received `new`, and sends no heartbeat any more."""
+    harness.join("b1", keeps_messages=True)
     for name in old:
-        table.publish(name, key=name)
-    assert len(table.taken("b1")) == len(old)
-    table.lives(2 * TTL_MS, "a1", "b1")
+        harness.publish(name, key=name)
+    assert len(harness.taken("b1")) == len(old)
+    harness.lives(2 * TTL_MS, "a1", "b1")
     for name in new:
-        table.publish(name, key=name)
-    assert len(table.taken("b1")) == len(new)
-    table.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
-    return {each.message.id: each.message for each in table.take("a1", BATCH_MAX, quarantine_max=True).deliveries}
+        harness.publish(name, key=name)
+    assert len(harness.taken("b1")) == len(new)
+    harness.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
+    return {each.message.id: each.message for each in harness.take("a1", BATCH_MAX, quarantine_max=True).deliveries}
 
 
-def test_of_a_consumer_that_keeps_messages_only_what_was_new_is_to_blame():
-    """All but the newest have shown that they kill nobody."""
-    table = Table()
-    table.join("a1")
-    back = keeper(table, "1", "2", "3", new=["new"])
+def test_only_a_new_message_of_a_consumer_that_keeps_messages_takes_the_blame():
+    """All but the newest have proved harmless."""
+    harness = QueueHarness()
+    harness.join("a1")
+    back = keeper(harness, "1", "2", "3", new=["new"])
 
     assert {name: (each.attempts, each.crashes) for name, each in back.items()} == {
         "1": (0, 0),
@@ -115,11 +121,11 @@ def test_of_a_consumer_that_keeps_messages_only_what_was_new_is_to_blame():
     assert {each.last_consumer for each in back.values()} == {"b1"}
 
 
-def test_of_several_new_ones_none_is_to_blame_alone():
-    """Each has one crash in its company; the old ones have none."""
-    table = Table()
-    table.join("a1")
-    back = keeper(table, "1", "2", new=["x", "y"])
+def test_several_new_messages_take_no_blame():
+    """Each has one crash in its record; the old ones have none."""
+    harness = QueueHarness()
+    harness.join("a1")
+    back = keeper(harness, "1", "2", new=["x", "y"])
 
     assert {name: (each.attempts, each.crashes) for name, each in back.items()} == {
         "1": (0, 0),
@@ -129,225 +135,227 @@ def test_of_several_new_ones_none_is_to_blame_alone():
     }
 
 
-def test_what_was_kept_for_long_is_under_suspicion_no_more():
-    """Whatever it was near before: it has run for hours since."""
-    table = Table()
-    table.join("a1", "c1")
-    table.publish("1", key="1")
-    table.publish("plain")
-    table.taken("c1")
-    table.lives(TTL_MS + INTERVAL_MS, "a1")
-    table.join("d1", keeps_messages=True)
-    assert {each.message.crashes for each in table.take("d1").deliveries} == {1}
-    table.lives(2 * TTL_MS, "a1", "d1")
-    table.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
+def test_a_message_past_its_probation_leaves_the_quarantine():
+    """Whatever crashes it had before: it has run for hours since."""
+    harness = QueueHarness()
+    harness.join("a1", "c1")
+    harness.publish("1", key="1")
+    harness.publish("plain")
+    harness.taken("c1")
+    harness.lives(TTL_MS + INTERVAL_MS, "a1")
+    harness.join("d1", keeps_messages=True)
+    assert {each.message.crashes for each in harness.take("d1").deliveries} == {1}
+    harness.lives(2 * TTL_MS, "a1", "d1")
+    harness.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
 
-    assert {each.message.crashes for each in table.take("a1").deliveries} == {0}
+    assert {each.message.crashes for each in harness.take("a1").deliveries} == {0}
 
 
 @pytest.mark.parametrize(("early_us", "attempts"), [(1, 0), (0, 1)])
-def test_new_is_what_was_taken_a_trial_before_the_last_sign_of_life(early_us, attempts):
-    """By the clock of the engine, to the microsecond."""
-    table = Table()
-    table.join("b1", keeps_messages=True)
-    table.publish("1", key="1")
-    table.take("b1")
-    table.now_us += TTL_MS * 1000 // PROBATIONS_PER_TTL + early_us
-    table.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS))
-    table.now_us += (TTL_MS + GRACE_MS) * 1000
-    table.reap()
-    table.join("a1")
+def test_probation_begins_a_part_of_the_ttl_before_the_last_heartbeat(early_us, attempts):
+    """By the engine's clock, to the microsecond."""
+    harness = QueueHarness()
+    harness.join("b1", keeps_messages=True)
+    harness.publish("1", key="1")
+    harness.take("b1")
+    harness.now_us += TTL_MS * 1000 // PROBATIONS_PER_TTL + early_us
+    harness.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS))
+    harness.now_us += (TTL_MS + GRACE_MS) * 1000
+    harness.reap()
+    harness.join("a1")
 
-    assert [each.message.attempts for each in table.take("a1").deliveries] == [attempts]
+    assert [each.message.attempts for each in harness.take("a1").deliveries] == [attempts]
 
 
-def test_of_a_consumer_that_keeps_nothing_for_long_everything_is_new():
-    """It may have had a message for as long as it likes: one that is alone with it is to blame."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1")
-    table.take("b1")
-    table.lives(10 * TTL_MS, "a1", "b1")
-    table.lives(TTL_MS + INTERVAL_MS, "a1")
+def test_every_message_of_an_ordinary_consumer_is_on_probation():
+    """However long it has held a message: one that is alone with it takes the blame."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1")
+    harness.take("b1")
+    harness.lives(10 * TTL_MS, "a1", "b1")
+    harness.lives(TTL_MS + INTERVAL_MS, "a1")
 
-    assert [each.message.attempts for each in table.take("a1").deliveries] == [1]
+    assert [each.message.attempts for each in harness.take("a1").deliveries] == [1]
 
 
 # Take-overs.
 
 
-def test_what_nobody_has_is_given_at_once_wherever_it_stands():
-    """Others of the lane stay in their order; no attempt is used."""
-    table = Table()
-    table.join("a1")
+def test_a_ready_message_is_taken_over_from_any_place_in_its_lane():
+    """The others of the lane keep their order; no attempt is used."""
+    harness = QueueHarness()
+    harness.join("a1")
     for key in "xky":
-        table.publish(key, key=key)
-    given = one(over(table, "a1"))
+        harness.publish(key, key=key)
+    given = one(over(harness, "a1"))
 
     assert (given.message.id, given.message.attempts, given.quarantined) == ("k", 0, False)
-    assert table.taken("a1") == ["x", "y"]
-    assert (table.sound().held, dict(table.sound().counts)["received"]) == (3, 3)
-    assert table.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True)).lost == ()
+    assert harness.taken("a1") == ["x", "y"]
+    assert (harness.sound().held, dict(harness.sound().counts)["received"]) == (3, 3)
+    assert harness.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True)).lost == ()
 
 
-def test_what_a_living_consumer_has_is_not_given():
-    """However slow it is. Who has it is told."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", key="k")
-    had = one(table.take("b1"))
-    table.now_us += TTL_MS * 1000 - 1
+def test_a_live_consumers_message_is_not_taken_over():
+    """However slow it is. The answer names its holder."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", key="k")
+    had = one(harness.take("b1"))
+    harness.now_us += TTL_MS * 1000 - 1
 
-    assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
-    assert table.sound().consumers == 2
+    assert over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
+    assert harness.sound().consumers == 2
 
 
-def test_whose_time_is_over_loses_what_is_asked_for_and_is_dead():
-    """There is no grace: it vouches for nothing, and knows that by its own clock."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", key="k")
-    had = one(table.take("b1"))
-    table.now_us += TTL_MS * 1000
-    given = one(over(table, "a1"))
+def test_an_expired_consumer_loses_the_message_and_is_declared_dead():
+    """There is no grace: it knows by its own clock that it can trust nothing."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", key="k")
+    had = one(harness.take("b1"))
+    harness.now_us += TTL_MS * 1000
+    given = one(over(harness, "a1"))
 
     assert (given.message.id, given.message.attempts, given.message.last_consumer) == ("1", 1, "b1")
     assert given.fence > had.fence
     assert given.entry != had.entry
-    all_is_refused(table, "b1")
-    assert table.conclude("b1", MessageOutcome(had.entry, ACK)).lost == (had.entry,)
-    assert dict(table.sound().counts)["crashed"] == 1
-    table.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True))
-    assert table.taken("a1") == ["2"]
+    all_is_refused(harness, "b1")
+    assert harness.conclude("b1", MessageOutcome(had.entry, ACK)).lost == (had.entry,)
+    assert dict(harness.sound().counts)["crashed"] == 1
+    harness.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True))
+    assert harness.taken("a1") == ["2"]
 
 
-def test_whose_process_is_gone_loses_what_is_asked_for_at_once():
-    """An engine that sees processes end need not wait for a ttl."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", key="k")
-    had = one(table.take("b1"))
+def test_a_consumer_whose_process_ended_loses_the_message_at_once():
+    """An engine with proof of death need not wait for a ttl."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", key="k")
+    had = one(harness.take("b1"))
 
-    assert over(table, "a1", gone={"c"}) == NotTakenOver(HELD, "b1", had.fence)
-    assert one(over(table, "a1", gone={"b"})).message.id == "1"
-    assert table.reap(gone={"b"}).consumers == 1
-    assert table.sound().held == 1
+    assert over(harness, "a1", gone={"c"}) == NotTakenOver(HELD, "b1", had.fence)
+    assert one(over(harness, "a1", gone={"b"})).message.id == "1"
+    assert harness.reap(gone={"b"}).consumers == 1
+    assert harness.sound().held == 1
 
 
-def test_after_an_outage_nobody_is_taken_for_dead_because_somebody_asks():
-    """Everybody's time is over, because nobody could be heard of. Who comes back within the amnesty has lost nothing.
+def test_after_an_outage_a_take_over_declares_no_consumer_dead():
+    """All sessions expired, because no heartbeat could arrive.
+
+    A consumer that comes back in the postponed time loses nothing.
 
     An end that is proven is one all the same.
     """
-    table = Table()
-    table.join("a1", "b1", "c1")
-    table.publish("1", key="k")
-    had = one(table.take("b1"))
-    table.reap()
-    table.now_us += 5 * TTL_MS * 1000
+    harness = QueueHarness()
+    harness.join("a1", "b1", "c1")
+    harness.publish("1", key="k")
+    had = one(harness.take("b1"))
+    harness.reap()
+    harness.now_us += 5 * TTL_MS * 1000
 
-    assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
-    assert table.reap().postponed
-    table.now_us += TTL_MS * 1000 - 1
-    assert over(table, "a1") == NotTakenOver(HELD, "b1", had.fence)
-    assert one(over(table, "c1", gone={"b"})).message.id == "1"
-    all_is_refused(table, "b1")
-
-
-def test_when_the_amnesty_is_over_what_nobody_vouches_for_is_given():
-    """It was given a ttl to be heard of, and was not."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", key="k")
-    table.take("b1")
-    table.reap()
-    table.now_us += 5 * TTL_MS * 1000
-    assert table.reap().postponed
-    table.now_us += TTL_MS * 1000
-
-    assert one(over(table, "a1")).message.id == "1"
+    assert over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
+    assert harness.reap().postponed
+    harness.now_us += TTL_MS * 1000 - 1
+    assert over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
+    assert one(over(harness, "c1", gone={"b"})).message.id == "1"
+    all_is_refused(harness, "b1")
 
 
-def test_a_take_over_that_is_sent_again_answers_the_same():
+def test_after_the_postponed_time_a_message_is_taken_over():
+    """Its consumer had a ttl for a heartbeat, and sent none."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", key="k")
+    harness.take("b1")
+    harness.reap()
+    harness.now_us += 5 * TTL_MS * 1000
+    assert harness.reap().postponed
+    harness.now_us += TTL_MS * 1000
+
+    assert one(over(harness, "a1")).message.id == "1"
+
+
+def test_a_resent_take_over_gets_the_same_answer():
     """Its first answer may have been lost."""
-    table = Table()
-    table.join("a1")
-    table.publish("1", key="k")
-    first = over(table, "a1")
+    harness = QueueHarness()
+    harness.join("a1")
+    harness.publish("1", key="k")
+    first = over(harness, "a1")
 
-    assert over(table, "a1") == first
-    assert dict(table.sound().counts)["received"] == 1
-
-
-def test_of_two_who_ask_one_is_given_and_the_other_is_told_by_whom():
-    """However both came to know of it."""
-    table = Table()
-    table.join("a1", "b1", "c1")
-    table.publish("1", key="k")
-    table.take("c1")
-    table.now_us += TTL_MS * 1000
-    table.join("a1", "b1")
-    given = one(over(table, "a1"))
-
-    assert over(table, "b1") == NotTakenOver(HELD, "a1", given.fence)
+    assert over(harness, "a1") == first
+    assert dict(harness.sound().counts)["received"] == 1
 
 
-def test_what_is_delayed_unknown_or_behind_is_not_given():
-    """A delay is kept; of a key the first is asked for, and no other."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", key="k")
-    table.conclude("b1", MessageOutcome(one(table.take("b1")).entry, RETRY, delay_ms=500, keyed=True))
+def test_of_two_take_overs_one_succeeds_and_the_other_learns_the_holder():
+    """However both came to know of the key."""
+    harness = QueueHarness()
+    harness.join("a1", "b1", "c1")
+    harness.publish("1", key="k")
+    harness.take("c1")
+    harness.now_us += TTL_MS * 1000
+    harness.join("a1", "b1")
+    given = one(over(harness, "a1"))
 
-    assert over(table, "a1") == NotTakenOver(DELAYED)
-    assert over(table, "a1", "nothing") == NotTakenOver("")
-    assert isinstance(over(table, "nobody"), NotHeld)
-    table.now_us += 500_000
-    table.taken("b1", 0)
-    assert one(over(table, "a1")).message.id == "1"
+    assert over(harness, "b1") == NotTakenOver(HELD, "a1", given.fence)
 
 
-def test_a_take_over_of_the_last_attempt_is_a_dead_letter_and_the_next_is_ready():
-    """It has killed as many as it may; whoever waits is rung for the one behind it."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", key="k")
-    table.take("b1")
-    table.now_us += TTL_MS * 1000
-    table.join("a1", "c1")
-    table.take("c1", wait=True)
-    dealt = table.say("a", TakeOver("q", "a1", "k", 1, 1))
+def test_delayed_unknown_or_later_messages_are_not_taken_over():
+    """A delay is kept; only the first message of a key can be taken over."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", key="k")
+    harness.conclude("b1", MessageOutcome(one(harness.take("b1")).entry, RETRY, delay_ms=500, keyed=True))
+
+    assert over(harness, "a1") == NotTakenOver(DELAYED)
+    assert over(harness, "a1", "nothing") == NotTakenOver("")
+    assert isinstance(over(harness, "nobody"), NotHeld)
+    harness.now_us += 500_000
+    harness.taken("b1", 0)
+    assert one(over(harness, "a1")).message.id == "1"
+
+
+def test_a_take_over_after_the_last_attempt_makes_a_dead_letter():
+    """The message has used all attempts; a waiting consumer is woken for the next one of its key."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", key="k")
+    harness.take("b1")
+    harness.now_us += TTL_MS * 1000
+    harness.join("a1", "c1")
+    harness.take("c1", wait=True)
+    dealt = harness.say("a", TakeOver("q", "a1", "k", 1, 1))
 
     assert dealt == (NotTakenOver(DEAD), [Wakeup("c", "c1")])
-    (letter,) = table.ask("a", ListDeadLetters("q", "", 10)).dead_letters
+    (letter,) = harness.ask("a", ListDeadLetters("q", "", 10)).dead_letters
     assert (letter.reason, letter.message.id, letter.message.attempts) == (ATTEMPTS_USED_UP, "1", 1)
-    assert table.taken("c1") == ["2"]
-    assert table.sound().dead == 1
+    assert harness.taken("c1") == ["2"]
+    assert harness.sound().dead == 1
 
 
 def test_a_take_over_obeys_the_cap_of_dead_letters():
-    """The oldest goes, and is counted."""
-    table = Table()
-    table.join("a1")
+    """The oldest is dropped, and counted."""
+    harness = QueueHarness()
+    harness.join("a1")
     for name in "xy":
-        table.join(f"b{name}")
-        table.publish(name, key=name)
-        table.take(f"b{name}")
-        table.now_us += TTL_MS * 1000
-        table.join("a1")
-        assert over(table, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DEAD)
+        harness.join(f"b{name}")
+        harness.publish(name, key=name)
+        harness.take(f"b{name}")
+        harness.now_us += TTL_MS * 1000
+        harness.join("a1")
+        assert over(harness, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DEAD)
 
-    assert [each.message.id for each in table.ask("a", ListDeadLetters("q", "", 10)).dead_letters] == ["y"]
-    assert dict(table.sound().counts)["evicted"] == 1
+    assert [each.message.id for each in harness.ask("a", ListDeadLetters("q", "", 10)).dead_letters] == ["y"]
+    assert dict(harness.sound().counts)["evicted"] == 1
 
 
-def test_a_consumer_that_takes_over_is_hungry_no_more():
-    """A ring would be for nothing, and somebody else would wait for it."""
-    table = Table()
-    table.join("a1", "b1")
-    table.take("b1", wait=True)
-    table.take("a1", wait=True)
-    assert table.publish("1", key="k").wakeups == [Wakeup("b", "b1")]
-    assert one(over(table, "a1")).message.id == "1"
+def test_a_take_over_ends_the_wait_of_its_consumer():
+    """A wake-up would be wasted on it, and another consumer would wait for it."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.take("b1", wait=True)
+    harness.take("a1", wait=True)
+    assert harness.publish("1", key="k").wakeups == [Wakeup("b", "b1")]
+    assert one(over(harness, "a1")).message.id == "1"
 
-    assert table.publish("2").wakeups == []
+    assert harness.publish("2").wakeups == []

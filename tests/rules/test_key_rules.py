@@ -1,7 +1,7 @@
-"""The law of messages that share a key, of a fair share, and of what a consumer is told that it has lost."""
+"""Rules for messages that share a key, for a fair share, and for entries that a consumer has lost."""
 
 import pytest
-from queue_harness import INTERVAL_MS, TTL_MS, Table
+from queue_harness import INTERVAL_MS, TTL_MS, QueueHarness
 
 from holdfast.commands.queue import (
     ACK,
@@ -26,230 +26,230 @@ from holdfast.rules.queue.memory_state import key_order_faults
 from holdfast.rules.result import Wakeup
 
 
-def behind(table):
-    return [each.message.id for each in table.ask("a", Peek("q", BEHIND, 100)).messages]
+def behind(harness):
+    return [each.message.id for each in harness.ask("a", Peek("q", BEHIND, 100)).messages]
 
 
-def entry_of(table, token, **options):
-    (delivery,) = table.take(token, **options).deliveries
+def entry_of(harness, token, **options):
+    (delivery,) = harness.take(token, **options).deliveries
     return delivery.entry
 
 
-def test_of_one_key_one_message_is_out_at_a_time_and_in_the_order_of_sending():
-    """Whoever else asks gets nothing of that key; other keys, and messages without one, go on."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", "3", key="k")
-    table.publish("other", key="l")
-    table.publish("plain")
+def test_messages_of_a_key_are_delivered_one_at_a_time_in_order():
+    """Other consumers get nothing of that key; other keys, and messages without one, go on."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", "3", key="k")
+    harness.publish("other", key="l")
+    harness.publish("plain")
 
-    first, *others = table.take("a1").deliveries
+    first, *others = harness.take("a1").deliveries
     assert [each.message.id for each in (first, *others)] == ["1", "other", "plain"]
-    assert (table.taken("b1"), behind(table), table.sound().behind) == ([], ["2", "3"], 2)
-    table.conclude("a1", MessageOutcome(first.entry, ACK, keyed=True))
-    assert (table.taken("b1"), behind(table)) == (["2"], ["3"])
+    assert (harness.taken("b1"), behind(harness), harness.sound().behind) == ([], ["2", "3"], 2)
+    harness.conclude("a1", MessageOutcome(first.entry, ACK, keyed=True))
+    assert (harness.taken("b1"), behind(harness)) == (["2"], ["3"])
 
 
 @pytest.mark.parametrize("kind", [ACK, REJECT])
-def test_the_next_of_a_key_is_ready_when_the_one_before_is_done_or_dead(kind):
-    """It is gone for good, so that nobody waits for it; and whoever waits for messages is rung."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", key="k")
-    entry = entry_of(table, "a1")
-    table.take("b1", wait=True)
+def test_the_next_of_a_key_is_ready_after_an_ack_or_a_dead_letter(kind):
+    """The one before is gone for good; and a waiting consumer is woken."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", key="k")
+    entry = entry_of(harness, "a1")
+    harness.take("b1", wait=True)
     outcome = MessageOutcome(entry, kind, reason="r", keyed=True)
-    dealt = table.say("a", table.concluding("a1", outcome))
+    dealt = harness.say("a", harness.concluding("a1", outcome))
 
     assert dealt.wakeups == [Wakeup("b", "b1")]
-    assert table.taken("b1") == ["2"]
-    assert table.sound().behind == 0
+    assert harness.taken("b1") == ["2"]
+    assert harness.sound().behind == 0
 
 
 @pytest.mark.parametrize("outcome", [(RETRY, 0), (RETRY, 700), (RELEASE, 0), (RELEASE, 700), (VERIFY, 0)])
-def test_the_next_of_a_key_waits_while_the_one_before_is_tried_again(outcome):
-    """Else a message that fails once would be overtaken by all that were sent after it."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", key="k")
+def test_the_next_of_a_key_waits_while_the_one_before_is_retried(outcome):
+    """Otherwise all later messages would overtake one that failed once."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", key="k")
     kind, delay_ms = outcome
-    entry = entry_of(table, "a1")
-    table.conclude("a1", MessageOutcome(entry, kind, delay_ms, keyed=True))
+    entry = entry_of(harness, "a1")
+    harness.conclude("a1", MessageOutcome(entry, kind, delay_ms, keyed=True))
 
     expected = [] if delay_ms or kind == VERIFY else ["1"]
-    assert table.taken("b1") == expected
-    table.now_us += delay_ms * 1000
-    assert table.taken("b1") == (["1"] if delay_ms else [])
-    assert (behind(table), table.sound().behind) == (["2"], 1)
+    assert harness.taken("b1") == expected
+    harness.now_us += delay_ms * 1000
+    assert harness.taken("b1") == (["1"] if delay_ms else [])
+    assert (behind(harness), harness.sound().behind) == (["2"], 1)
 
 
-def test_the_next_of_a_key_waits_while_the_one_before_comes_back_from_the_dead_or_the_leaving():
-    """A consumer's end is no end of its messages."""
-    table = Table()
-    table.join("a1", "b1", "c1")
-    table.publish("1", "2", key="k")
-    table.taken("b1")
-    table.ask("b", Leave("q", "b1"))
-    assert table.taken("c1") == ["1"]
-    table.lives(TTL_MS + INTERVAL_MS, "a1")
+def test_the_next_of_a_key_waits_while_the_one_before_is_reclaimed_or_requeued():
+    """The end of a consumer is not the end of its messages."""
+    harness = QueueHarness()
+    harness.join("a1", "b1", "c1")
+    harness.publish("1", "2", key="k")
+    harness.taken("b1")
+    harness.ask("b", Leave("q", "b1"))
+    assert harness.taken("c1") == ["1"]
+    harness.lives(TTL_MS + INTERVAL_MS, "a1")
 
-    assert table.taken("a1") == ["1"]
-    assert behind(table) == ["2"]
-    table.sound()
+    assert harness.taken("a1") == ["1"]
+    assert behind(harness) == ["2"]
+    harness.sound()
 
 
 def test_a_message_whose_turn_comes_goes_to_its_own_lane():
-    """Priority is of messages; order is of keys: an urgent one overtakes no other of its key."""
-    table = Table()
-    table.join("a1")
-    table.publish("slow", key="k", lane="low")
-    table.publish("urgent", key="k", lane="high")
-    table.publish("plain")
+    """A message has a priority and a key has an order: an urgent message overtakes no other of its key."""
+    harness = QueueHarness()
+    harness.join("a1")
+    harness.publish("slow", key="k", lane="low")
+    harness.publish("urgent", key="k", lane="high")
+    harness.publish("plain")
 
-    assert table.taken("a1", lanes=("high",)) == []
-    entry = entry_of(table, "a1", count=1, lanes=("low",))
-    table.conclude("a1", MessageOutcome(entry, ACK, keyed=True))
-    assert table.taken("a1", 1, lanes=("high", "")) == ["urgent"]
-
-
-def test_who_stands_behind_counts_in_a_bounded_queue_and_rings_nobody():
-    """It is a message like any other, and there is nothing to be had of it yet."""
-    table = Table()
-    table.join("a1")
-    table.take("a1", wait=True)
-    assert table.publish("1", key="k", bound=2).wakeups == [Wakeup("a", "a1")]
-    table.take("a1", 0, wait=True)
-
-    assert table.publish("2", key="k", bound=2).wakeups == []
-    assert table.publish("3", key="k", bound=2).answer == PublishRefused(2)
-    assert table.publish("4", bound=2).answer == PublishRefused(2)
+    assert harness.taken("a1", lanes=("high",)) == []
+    entry = entry_of(harness, "a1", count=1, lanes=("low",))
+    harness.conclude("a1", MessageOutcome(entry, ACK, keyed=True))
+    assert harness.taken("a1", 1, lanes=("high", "")) == ["urgent"]
 
 
-def test_messages_of_one_call_stand_behind_each_other():
+def test_a_message_behind_counts_against_the_bound_and_wakes_no_consumer():
+    """It is a message like any other, and it is not ready yet."""
+    harness = QueueHarness()
+    harness.join("a1")
+    harness.take("a1", wait=True)
+    assert harness.publish("1", key="k", bound=2).wakeups == [Wakeup("a", "a1")]
+    harness.take("a1", 0, wait=True)
+
+    assert harness.publish("2", key="k", bound=2).wakeups == []
+    assert harness.publish("3", key="k", bound=2).answer == PublishRefused(2)
+    assert harness.publish("4", bound=2).answer == PublishRefused(2)
+
+
+def test_messages_of_one_publish_keep_the_order_of_their_keys():
     """Also if others of the call have another key or none; a copy of the call changes nothing."""
-    table = Table()
-    table.join("a1")
+    harness = QueueHarness()
+    harness.join("a1")
     drafts = tuple(NewMessage(name, b"", key=key) for name, key in (("1", "k"), ("2", ""), ("3", "k"), ("4", "l")))
     for _ in range(2):
-        table.ask("p", Publish("q", "call", drafts))
+        harness.ask("p", Publish("q", "call", drafts))
 
-    assert table.taken("a1") == ["1", "2", "4"]
-    assert behind(table) == ["3"]
+    assert harness.taken("a1") == ["1", "2", "4"]
+    assert behind(harness) == ["3"]
 
 
-def test_a_letter_that_is_sent_again_stands_behind_all_others_of_its_key():
-    """They were sent before it, by now; if there are none, it is ready."""
-    table = Table()
-    table.join("a1")
-    table.publish("bad", "1", "2", key="k")
-    table.conclude("a1", MessageOutcome(entry_of(table, "a1"), REJECT, reason="r", keyed=True))
-    table.ask("a", Redrive("q", ("bad",)))
+def test_a_redriven_message_comes_behind_all_others_of_its_key():
+    """They are older by now; if there are none, it is ready."""
+    harness = QueueHarness()
+    harness.join("a1")
+    harness.publish("bad", "1", "2", key="k")
+    harness.conclude("a1", MessageOutcome(entry_of(harness, "a1"), REJECT, reason="r", keyed=True))
+    harness.ask("a", Redrive("q", ("bad",)))
 
     order = []
-    while found := table.take("a1").deliveries:
+    while found := harness.take("a1").deliveries:
         (one,) = found
         order.append(one.message.id)
         kind = REJECT if one.message.id == "bad" else ACK
-        table.conclude("a1", MessageOutcome(one.entry, kind, reason="r", keyed=True))
+        harness.conclude("a1", MessageOutcome(one.entry, kind, reason="r", keyed=True))
     assert order == ["1", "2", "bad"]
-    table.ask("a", Redrive("q", ("bad",)))
-    assert table.taken("a1") == ["bad"]
-    assert table.ask("a", ListDeadLetters("q", "", 10)).dead_letters == ()
+    harness.ask("a", Redrive("q", ("bad",)))
+    assert harness.taken("a1") == ["bad"]
+    assert harness.ask("a", ListDeadLetters("q", "", 10)).dead_letters == ()
 
 
 def test_the_fences_of_a_key_only_grow():
-    """So a resource that the key names refuses whoever had it before."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", "3", key="k")
+    """So a resource of that key refuses an earlier consumer."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", "3", key="k")
     fences = []
     for token, kind in (("a1", RELEASE), ("b1", RETRY), ("a1", ACK), ("b1", ACK), ("a1", VERIFY)):
-        (one,) = table.take(token).deliveries
+        (one,) = harness.take(token).deliveries
         fences.append(one.fence)
-        table.conclude(token, MessageOutcome(one.entry, kind, keyed=True))
+        harness.conclude(token, MessageOutcome(one.entry, kind, keyed=True))
 
     assert len(fences) == 5
     assert fences == sorted(set(fences))
 
 
-def test_an_audit_finds_two_that_come_first_and_lines_without_a_first():
-    """Whatever has happened to a queue, whoever asks is told."""
-    table = Table()
-    table.publish("1", "2", key="k")
-    table.publish("3")
-    ready = table.state._lanes[""]
+def test_a_check_finds_two_heads_of_a_key_and_keys_without_a_head():
+    """Whatever has happened to the queue."""
+    harness = QueueHarness()
+    harness.publish("1", "2", key="k")
+    harness.publish("3")
+    ready = harness.state._lanes[""]
     ready["1000"] = ready["1"]._replace(id="4")
-    assert table.ask("a", CheckConsistency("q")).faults == ("1 keys have more than one message that comes first",)
+    assert harness.ask("a", CheckConsistency("q")).faults == ("1 keys have more than one message that comes first",)
     ready.pop("1000")
     ready.pop("1")
-    assert table.ask("a", CheckConsistency("q")).faults == ("1 keys have no message that comes first",)
+    assert harness.ask("a", CheckConsistency("q")).faults == ("1 keys have no message that comes first",)
     assert key_order_faults({"k": 1}, ["k"]) == []
 
 
-def test_a_fair_share_leaves_something_for_everybody():
-    """Whoever comes first after a quiet time does not get everything; the rest rings the others."""
-    table = Table()
-    table.join("a1", "b1", "c1")
-    table.take("b1", wait=True)
-    table.publish(*(str(at) for at in range(7)))
-    table.publish("low", lane="low")
+def test_a_fair_share_leaves_messages_for_every_consumer():
+    """The first consumer after a quiet time does not get everything; the others are woken for the rest."""
+    harness = QueueHarness()
+    harness.join("a1", "b1", "c1")
+    harness.take("b1", wait=True)
+    harness.publish(*(str(at) for at in range(7)))
+    harness.publish("low", lane="low")
 
-    dealt = table.say("a", Receive("q", "a1", 10, fair_share=True, lanes=("", "low", "")))
+    dealt = harness.say("a", Receive("q", "a1", 10, fair_share=True, lanes=("", "low", "")))
     assert [each.message.id for each in dealt.answer.deliveries] == ["0", "1", "2"]  # 8 for 3
-    assert table.taken("b1", fair_share=True) == ["3", "4"]  # 4 of its lane for 3
-    assert table.taken("c1", 1, fair_share=True) == ["5"]
-    assert table.taken("c1", fair_share=True) == ["6"]
-    assert table.taken("c1", fair_share=True, lanes=("", "low")) == ["low"]
-    assert table.taken("c1", fair_share=True) == []
+    assert harness.taken("b1", fair_share=True) == ["3", "4"]  # 4 of its lane for 3
+    assert harness.taken("c1", 1, fair_share=True) == ["5"]
+    assert harness.taken("c1", fair_share=True) == ["6"]
+    assert harness.taken("c1", fair_share=True, lanes=("", "low")) == ["low"]
+    assert harness.taken("c1", fair_share=True) == []
 
 
-def test_what_a_consumer_has_already_is_no_matter_of_its_share():
-    """It is given again because an answer was lost, however many others there are."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", "3")
-    table.take("a1")
+def test_unseen_messages_do_not_count_against_the_share():
+    """They are delivered again because an answer was lost, however many other consumers there are."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", "3")
+    harness.take("a1")
 
-    assert table.taken("a1", fair_share=True, known_entries=()) == ["1", "2", "3"]
+    assert harness.taken("a1", fair_share=True, known_entries=()) == ["1", "2", "3"]
 
 
-def test_whoever_says_what_it_has_is_told_what_it_has_not():
-    """What was taken from it, what is settled, and what never was; nobody who does not ask is told."""
-    table = Table()
-    table.join("a1", "b1")
-    table.publish("1", "2", "3")
-    one, two, three = (each.entry for each in table.take("a1").deliveries)
-    table.conclude("a1", MessageOutcome(two, ACK))
+def test_a_consumer_that_names_its_entries_learns_which_are_lost():
+    """Reclaimed, finished and unknown ones; without `known_entries` the answer names none."""
+    harness = QueueHarness()
+    harness.join("a1", "b1")
+    harness.publish("1", "2", "3")
+    one, two, three = (each.entry for each in harness.take("a1").deliveries)
+    harness.conclude("a1", MessageOutcome(two, ACK))
 
-    answer = table.take("a1", known_entries=(one, two, three, "no entry"))
+    answer = harness.take("a1", known_entries=(one, two, three, "no entry"))
     assert (answer.deliveries, answer.lost) == ((), (two, "no entry"))
-    assert table.take("b1", known_entries=(one,)).lost == (one,)
-    assert table.take("a1").lost == ()
+    assert harness.take("b1", known_entries=(one,)).lost == (one,)
+    assert harness.take("a1").lost == ()
 
 
-def test_of_many_that_a_consumer_has_each_is_told_right():
-    """More than it names: what is far behind is with it all the same, and what is not is gone."""
-    table = Table()
-    table.join("a1")
+def test_lost_entries_are_right_also_for_a_consumer_with_many_messages():
+    """It holds more than it names: only entries that it does not hold are lost."""
+    harness = QueueHarness()
+    harness.join("a1")
     for at in range(4):
-        table.publish(*(f"{at}-{each}" for each in range(BATCH_MAX)))
-        table.take("a1", BATCH_MAX)
-    *_, last = (each.entry for each in table.take("a1", 4 * BATCH_MAX, known_entries=()).deliveries)
+        harness.publish(*(f"{at}-{each}" for each in range(BATCH_MAX)))
+        harness.take("a1", BATCH_MAX)
+    *_, last = (each.entry for each in harness.take("a1", 4 * BATCH_MAX, known_entries=()).deliveries)
     far = str(3 * BATCH_MAX)
 
-    answer = table.take("a1", 2, known_entries=(far, "no entry", last))
+    answer = harness.take("a1", 2, known_entries=(far, "no entry", last))
     assert answer.lost == ("no entry",)
     assert [each.message.id for each in answer.deliveries] == ["0-0", "0-1"]
 
 
 def test_the_keys_of_a_consumer_are_listed_from_the_oldest():
-    """Whoever hears of its end knows what to ask for; messages without a key cannot be asked for."""
-    table = Table()
-    table.join("a1")
+    """After its expiry others know what to claim; messages without a key cannot be claimed."""
+    harness = QueueHarness()
+    harness.join("a1")
     for name, key in (("1", "k"), ("2", ""), ("3", "l"), ("4", "m")):
-        table.publish(name, key=key)
-    table.take("a1")
+        harness.publish(name, key=key)
+    harness.take("a1")
 
-    assert table.ask("b", ListKeys("q", "a1", 100)).keys == ("k", "l", "m")
-    assert table.ask("b", ListKeys("q", "a1", 3)).keys == ("k", "l")
-    assert table.ask("b", ListKeys("q", "nobody", 3)).keys == ()
+    assert harness.ask("b", ListKeys("q", "a1", 100)).keys == ("k", "l", "m")
+    assert harness.ask("b", ListKeys("q", "a1", 3)).keys == ("k", "l")
+    assert harness.ask("b", ListKeys("q", "nobody", 3)).keys == ()

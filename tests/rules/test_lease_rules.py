@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Acquire, Break, Busy, Granted, Release, Renew, Undo, WaiterHeartbeat
+from holdfast.commands import Acquire, Break, Busy, Granted, ReleaseLease, Renew, Undo, WaiterHeartbeat
 from holdfast.rules import Moment, Record
 from holdfast.rules.lease import OFFER_MAX_US, advance
 
@@ -31,7 +31,7 @@ def command_for(kind, token, record):
         "ask": Acquire("n", token, "o", TTL_MS, wait=False),
         "wait": Acquire("n", token, "o", TTL_MS, wait=True),
         "renew": Renew("n", token, TTL_MS),
-        "release": Release("n", token),
+        "release": ReleaseLease("n", token),
         "undo": Undo("n", token),
         "break": Break("n", fence, "why"),
         "mark": WaiterHeartbeat("n"),
@@ -74,7 +74,7 @@ def test_a_lease_that_runs_is_taken_from_nobody(script):
         if held is None or held.offered or held.expires_us <= moment.now_us or held.client in moment.gone:
             continue
         ended = step.record.holder is None or step.record.holder.token != held.token
-        by_itself = isinstance(command, Release | Undo) and command.token == held.token
+        by_itself = isinstance(command, ReleaseLease | Undo) and command.token == held.token
         assert not ended or by_itself or isinstance(command, Break)
 
 
@@ -91,7 +91,7 @@ def test_a_waiter_that_lives_is_never_forgotten(script):
             waiting.discard(command.token)
             if command.wait and isinstance(step.answer, Busy):
                 waiting.add(command.token)
-        if isinstance(command, Undo | Release):
+        if isinstance(command, Undo | ReleaseLease):
             waiting.discard(command.token)
         if isinstance(command, Break) and before.holder is not None:
             waiting.discard(before.holder.token)

@@ -1,8 +1,8 @@
 """The asyncio face: the names and shapes of the blocking one, awaited.
 
-Leases are kept by a thread, so that a blocked event loop loses none. Besides the policies of the blocking face there is
+A thread renews the leases, so that a blocked event loop loses none. Besides the policies of the blocking face there is
 `on_loss="cancel"`: it cancels the task that entered the block, as `asyncio.timeout` does, and the block ends in
-`LeaseLost` once the task has settled.
+`LeaseLost` once the task has finished.
 """
 
 from typing import TYPE_CHECKING
@@ -56,7 +56,7 @@ __all__ = [
     "connect",
 ]
 
-# A quarter of the face, and few programs have a queue: loaded by whoever makes one, or names what comes with it.
+# A quarter of the face, and few programs have a queue: imported when one of these names is first used.
 _LATER = {
     "holdfast.aio.ownership": ("Owner", "Assignment"),
     "holdfast.aio.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),

@@ -1,4 +1,4 @@
-"""The client: what `connect` gives."""
+"""The client: the object that `connect` returns."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 
 class Holdfast:
-    """Like `blocking.Holdfast`, awaited. Tasks of one event loop may share it."""
+    """A client of one engine, as `connect` returns it. Tasks of one event loop may share it."""
 
     def __init__(self, client: _client.Client) -> None:
         self._client = client
 
     @property
     def url(self) -> str:
-        """Where the leases live, without any password."""
+        """The URL of the engine, without any password."""
         return self._client.url
 
     def lock(
@@ -72,7 +72,17 @@ class Holdfast:
         on_loss: str | Callable[[Lease], object] = "report",
         confirm: str | None = None,
     ) -> Lock:
-        """Like `blocking.Holdfast.lock`."""
+        """Make a distributed lock. No I/O happens before it is acquired.
+
+        `name`: the name to lock, any text.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `reentrant`: let a task that is inside enter again.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
+            lease.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         return Lock(
             self._client,
             name,
@@ -94,7 +104,17 @@ class Holdfast:
         on_loss: str | Callable[[Term], object] = "report",
         confirm: str | None = None,
     ) -> Leader:
-        """Like `blocking.Holdfast.leader`."""
+        """Make a candidate for a leader election.
+
+        `name`: the name of the election.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `candidate`: the name of this candidate; by default the label of the process, else host and pid.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
+            term.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         label = leader.candidate_name(self._client, candidate)
         return Leader(
             self._client,
@@ -119,7 +139,20 @@ class Holdfast:
         on_loss: str | Callable[[Item], object] = "report",
         confirm: str | None = None,
     ) -> Pool:
-        """Like `blocking.Holdfast.pool`."""
+        """Make a pool: items that are lent exclusively. No I/O happens before it is used.
+
+        `name`: the name of the pool.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `cool`: seconds of cooldown of an item after a use that ended badly.
+        `cool_on`: errors that give an item its cooldown when they leave its block.
+        `on_death`: seconds of cooldown, after its ttl, of the item of a dead or lost borrower; by default
+            `cool`.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
+            item.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         return Pool(
             self._client,
             name,
@@ -144,7 +177,18 @@ class Holdfast:
         on_loss: str | Callable[[Permit], object] = "report",
         confirm: str | None = None,
     ) -> Semaphore:
-        """Like `blocking.Holdfast.semaphore`."""
+        """Make a semaphore: a lock with several permits.
+
+        `name`: the name of the semaphore.
+        `permits`: how many holders may be inside at once; every user of the name must pass the same number.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `reentrant`: let a task that is inside enter again.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
+            permit.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         return Semaphore(
             self._client,
             name,
@@ -168,13 +212,26 @@ class Holdfast:
         timeout: Seconds | None = None,
         relocatable: bool = True,
     ) -> BuildResult:
-        """Like `blocking.Holdfast.build_once`, awaited; `build` is a coroutine function."""
+        """Return the build of a key in a shared directory; build it first if it is not there yet.
+
+        `directory`: the shared directory.
+        `key`: the name of the build, such as a version or a hash.
+        `build`: a coroutine function that fills the private `Staging` directory that it gets.
+        `check`: a function that gets the path of a finished build; if it returns false, the build is made
+            again.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `relocatable`: whether the build works under another path than the one it was made in.
+        """
         return await building.build_once(
             self._client, directory, key, build, check, ttl, timeout, relocatable=relocatable
         )
 
     async def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
-        """Like `blocking.Holdfast.domain`, awaited."""
+        """Mark a directory as guarded by this engine; raise `DomainMismatch` if another engine guards it.
+
+        `directory`: the directory.
+        """
         return await building.run_blocking(partial(domain.enter, self._client, Path(directory)))
 
     def rwlock(
@@ -187,7 +244,17 @@ class Holdfast:
         on_loss: str | Callable[[RWLease], object] = "report",
         confirm: str | None = None,
     ) -> RWLock:
-        """Like `blocking.Holdfast.rwlock`."""
+        """Make a read-write lock: many readers or one writer, in the order in which they came.
+
+        `name`: the name of the lock.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `reentrant`: let a task that is inside enter again.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
+            lease.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         return RWLock(
             self._client,
             name,
@@ -208,17 +275,36 @@ class Holdfast:
         on_unavailable: str = "local",
         local_share: float = LOCAL_SHARE,
     ) -> RateLimiter:
-        """Like `blocking.Holdfast.limit`."""
+        """Make a rate limit, for rate limiting (throttling) by key. No I/O happens before it is used.
+
+        `rate`: how often, as `"10/second; 100/minute"`; each key counts by itself.
+        `name`: tells limits with the same rate apart; by default the rate is the name.
+        `method`: `"window"` counts hits in a sliding window, `"gcra"` spreads them evenly.
+        `on_unavailable`: the decision while the engine cannot be reached: `"local"` allows a share of the rate
+            in this process, `"allow"` everything, `"deny"` nothing.
+        `local_share`: that share, above 0 and at most 1.
+        """
         return RateLimiter(
             self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
         )
 
     def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
-        """Like `blocking.Holdfast.budget`."""
+        """Make a budget: a limit on an amount in a period, for each key by itself.
+
+        `name`: the name of the budget.
+        `limit`: the amount per period; `None` only counts.
+        `period`: seconds.
+        `hold`: seconds after which a reservation that was not settled is free again.
+        """
         return Budget(self._client, name, limit=limit, period=period, hold=hold)
 
     def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
-        """Like `blocking.Holdfast.once`."""
+        """Make an idempotency guard (deduplication): at most one success for each key in a window of time.
+
+        `name`: the name of the guard.
+        `window`: seconds for which a success is remembered.
+        `lease`: seconds for which a crash blocks its key.
+        """
         return Once(self._client, name, window=window, lease=lease)
 
     def queue(
@@ -235,13 +321,21 @@ class Holdfast:
         grace: Seconds = DEATH_GRACE_S,
         confirm: str | None = None,
     ) -> Queue:
-        """The queue of this name. Nothing is sent before it is used.
+        """Make a message queue. No I/O happens before it is used.
 
-        A message whose `max_attempts` have failed is a dead letter; `dead_max` of those are kept. A consumer that was
-        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be. With
-        `confirm="replicas"` a message counts as sent once every replica has it.
+        `name`: the name of the queue.
+        `max_attempts`: after how many failed attempts a message becomes a dead letter.
+        `backoff`: how long a failed message waits before its next attempt.
+        `bound`: how many messages the queue may hold; `None` has no bound.
+        `dead_max`: how many dead letters are kept; `None` keeps all.
+        `dedup_window`: seconds for which a `dedup_key` is remembered.
+        `codec`: how bodies are stored: `"json"`, `"bytes"`, or a `Codec`.
+        `ttl`, `grace`: a consumer without a heartbeat for `ttl` plus `grace` seconds counts as dead, and its
+            messages are redelivered.
+        `confirm`: `"replicas"` to count a message as published only once every known replica has it (Redis and
+            Valkey).
         """
-        from holdfast.aio.queue import Queue  # noqa: PLC0415 - dear to load, and few programs have a queue
+        from holdfast.aio.queue import Queue  # noqa: PLC0415 - slow to import, and few programs have a queue
 
         core = QueueCore(
             self._client,
@@ -259,31 +353,49 @@ class Holdfast:
         return Queue(core)
 
     def registry(self, name: str, ttl: Seconds = REGISTRY_TTL_S) -> Registry:
-        """Like `blocking.Holdfast.registry`."""
+        """Make a registry: who owns which key, for every process to look up. No I/O happens before it is used.
+
+        `name`: the name of the registry.
+        `ttl`: seconds that an entry lasts without renewal; the keeper renews it meanwhile.
+        """
         return Registry(self._client, name, ttl=ttl)
 
     async def show(self, name: str) -> LeaseStatus:
-        """Like `blocking.Holdfast.show`, awaited."""
+        """Return who holds the name, and who waits for it.
+
+        `name`: the name.
+        """
         return await inspection.show(self._client, name)
 
     async def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[LeaseStatus]:
-        """Like `blocking.Holdfast.held`, awaited."""
+        """Return names that are held or waited for, in no order. For people: it scans all names.
+
+        `prefix`: only names that begin with it.
+        `limit`: at most so many.
+        """
         return await inspection.held(self._client, prefix, limit, building.run_blocking)
 
     async def break_lease(self, name: str, reason: str) -> None:
-        """Like `blocking.Holdfast.break_lease`, awaited."""
+        """End the lease of a name by force.
+
+        `name`: the name.
+        `reason`: text that its holder reads in `LeaseLost`.
+        """
         await inspection.break_lease(self._client, name, reason)
 
     async def refresh_topology(self) -> None:
-        """Like `blocking.Holdfast.refresh_topology`, awaited."""
+        """Look up the servers again; raise `Unavailable` while they disagree. The client follows them without it."""
         await self._client.refresh_topology()
 
     async def promise(self) -> Promise:
-        """Like `blocking.Holdfast.promise`, awaited."""
+        """Return what a program may rely on, from a look at the engine as it is now; print it."""
         return await promises.promise(self._client)
 
     async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
-        """Like `blocking.Holdfast.close`, awaited."""
+        """Refuse new work, wait for held leases, and end; return the names of leases that are left to expire.
+
+        `timeout`: seconds to wait for held leases; `None` waits for ever.
+        """
         return await self._client.close(timeout)
 
     async def __aenter__(self) -> Holdfast:
@@ -310,7 +422,18 @@ async def connect(
     require: str | Iterable[str] = (),
     namespace: str | None = None,
 ) -> Holdfast:
-    """Like `blocking.connect`, awaited: the client belongs to the running event loop."""
+    """Open an engine and return a client for the running event loop.
+
+    `url`: the engine, such as `redis://host:6379` or `sqlite:///path`; by default `$HOLDFAST_URL`, else the embedded
+        engine of this user on this host.
+    `label`, `info`: text and a dictionary that describe this process to people, in `holdfast ls` and in errors.
+    `observer`: a function that is called with every `Event`; it must return quickly.
+    `fence_memory`: seconds for which the last fence of an unused name is remembered.
+    `clock`: the source of time, for tests.
+    `require`: words that the promise of the engine must include, such as `"survives restart"`; otherwise
+        `PromiseNotKept` is raised.
+    `namespace`: keeps the leases of one tenant apart from all others on the same servers (Redis and Valkey).
+    """
     wanted = required(require)
     client = _client.Client(
         url,

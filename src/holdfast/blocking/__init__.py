@@ -1,4 +1,4 @@
-"""The blocking face: for threads. `holdfast.aio` has the same names, awaited."""
+"""The blocking face, for threads. `holdfast.aio` has the same names, awaited."""
 
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ __all__ = [
     "connect",
 ]
 
-# A quarter of the face, and few programs have a queue: loaded by whoever makes one, or names what comes with it.
+# A quarter of the face, and few programs have a queue: imported when one of these names is first used.
 _LATER = {
     "holdfast.blocking.ownership": ("Owner", "Assignment"),
     "holdfast.blocking.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),

@@ -1,4 +1,4 @@
-"""The client: what `connect` gives."""
+"""The client: the object that `connect` returns."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 
 
 class Holdfast:
-    """A client: what `connect` gives. Threads may share it."""
+    """A client of one engine, as `connect` returns it. Threads may share it."""
 
     def __init__(self, client: _client.Client) -> None:
         self._client = client
 
     @property
     def url(self) -> str:
-        """Where the leases live, without any password."""
+        """The URL of the engine, without any password."""
         return self._client.url
 
     def lock(
@@ -74,7 +74,16 @@ class Holdfast:
         on_loss: str | Callable[[Lease], object] = "report",
         confirm: str | None = None,
     ) -> Lock:
-        """A lock on the name. Nothing is sent before it is acquired."""
+        """Make a distributed lock. No I/O happens before it is acquired.
+
+        `name`: the name to lock, any text.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `reentrant`: let a thread that is inside enter again.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), or a function that is called with the lease.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         return Lock(
             self._client,
             name,
@@ -96,7 +105,16 @@ class Holdfast:
         on_loss: str | Callable[[Term], object] = "report",
         confirm: str | None = None,
     ) -> Leader:
-        """A candidate for the leadership of the name."""
+        """Make a candidate for a leader election.
+
+        `name`: the name of the election.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `candidate`: the name of this candidate; by default the label of the process, else host and pid.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), or a function that is called with the term.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         label = leader.candidate_name(self._client, candidate)
         return Leader(
             self._client,
@@ -121,9 +139,18 @@ class Holdfast:
         on_loss: str | Callable[[Item], object] = "report",
         confirm: str | None = None,
     ) -> Pool:
-        """The pool of this name. An error listed in `cool_on` that leaves an item's block has the item cool.
+        """Make a pool: items that are lent exclusively. No I/O happens before it is used.
 
-        `on_death` is how long the item of a dead or lost borrower rests after its ttl; without it, as long as `cool`.
+        `name`: the name of the pool.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `cool`: seconds of cooldown of an item after a use that ended badly.
+        `cool_on`: errors that give an item its cooldown when they leave its block.
+        `on_death`: seconds of cooldown, after its ttl, of the item of a dead or lost borrower; by default
+            `cool`.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), or a function that is called with the item.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
         """
         return Pool(
             self._client,
@@ -149,7 +176,17 @@ class Holdfast:
         on_loss: str | Callable[[Permit], object] = "report",
         confirm: str | None = None,
     ) -> Semaphore:
-        """A semaphore on the name: so many may be inside at once. All of its users say the same number."""
+        """Make a semaphore: a lock with several permits.
+
+        `name`: the name of the semaphore.
+        `permits`: how many holders may be inside at once; every user of the name must pass the same number.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `reentrant`: let a thread that is inside enter again.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), or a function that is called with the permit.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         return Semaphore(
             self._client,
             name,
@@ -173,11 +210,24 @@ class Holdfast:
         timeout: Seconds | None = None,
         relocatable: bool = True,
     ) -> BuildResult:
-        """What stands under the key in the directory; `build` makes it in a private place if it is not there yet."""
+        """Return the build of a key in a shared directory; build it first if it is not there yet.
+
+        `directory`: the shared directory.
+        `key`: the name of the build, such as a version or a hash.
+        `build`: a function that fills the private `Staging` directory that it gets.
+        `check`: a function that gets the path of a finished build; if it returns false, the build is made
+            again.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `relocatable`: whether the build works under another path than the one it was made in.
+        """
         return building.build_once(self._client, directory, key, build, check, ttl, timeout, relocatable=relocatable)
 
     def domain(self, directory: str | os.PathLike[str]) -> LockDomain:
-        """Mark the directory as guarded by this engine; `DomainMismatch` if it is guarded by another."""
+        """Mark a directory as guarded by this engine; raise `DomainMismatch` if another engine guards it.
+
+        `directory`: the directory.
+        """
         return domain.enter(self._client, Path(directory))
 
     def rwlock(
@@ -190,7 +240,16 @@ class Holdfast:
         on_loss: str | Callable[[RWLease], object] = "report",
         confirm: str | None = None,
     ) -> RWLock:
-        """A read-write lock on the name: many readers or one writer, in the order in which they came."""
+        """Make a read-write lock: many readers or one writer, in the order in which they came.
+
+        `name`: the name of the lock.
+        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
+        `reentrant`: let a thread that is inside enter again.
+        `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), or a function that is called with the lease.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
         return RWLock(
             self._client,
             name,
@@ -211,26 +270,35 @@ class Holdfast:
         on_unavailable: str = "local",
         local_share: float = LOCAL_SHARE,
     ) -> RateLimiter:
-        """A limit on how often: `"10/second; 100/minute"`, for each key by itself. Nothing is sent before it is used.
+        """Make a rate limit, for rate limiting (throttling) by key. No I/O happens before it is used.
 
-        `name` tells limits apart; without it the rate does. `on_unavailable` answers while the engine cannot: `"local"`
-        admits a share of the rate in this process, `"allow"` everything, `"deny"` nothing.
+        `rate`: how often, as `"10/second; 100/minute"`; each key counts by itself.
+        `name`: tells limits with the same rate apart; by default the rate is the name.
+        `method`: `"window"` counts hits in a sliding window, `"gcra"` spreads them evenly.
+        `on_unavailable`: the decision while the engine cannot be reached: `"local"` allows a share of the rate
+            in this process, `"allow"` everything, `"deny"` nothing.
+        `local_share`: that share, above 0 and at most 1.
         """
         return RateLimiter(
             self._client, rate, name=name, method=method, on_unavailable=on_unavailable, local_share=local_share
         )
 
     def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
-        """A limit on how much in a period, for each key by itself; `None` only counts.
+        """Make a budget: a limit on an amount in a period, for each key by itself.
 
-        What is put aside and not settled is free again after `hold`.
+        `name`: the name of the budget.
+        `limit`: the amount per period; `None` only counts.
+        `period`: seconds.
+        `hold`: seconds after which a reservation that was not settled is free again.
         """
         return Budget(self._client, name, limit=limit, period=period, hold=hold)
 
     def once(self, name: str, window: Seconds = WINDOW_S, *, lease: Seconds = LEASE_S) -> Once:
-        """At most one success for each key in a window of time; a failure lets it be tried again.
+        """Make an idempotency guard (deduplication): at most one success for each key in a window of time.
 
-        A crash blocks the key for `lease` seconds, no longer.
+        `name`: the name of the guard.
+        `window`: seconds for which a success is remembered.
+        `lease`: seconds for which a crash blocks its key.
         """
         return Once(self._client, name, window=window, lease=lease)
 
@@ -248,13 +316,21 @@ class Holdfast:
         grace: Seconds = DEATH_GRACE_S,
         confirm: str | None = None,
     ) -> Queue:
-        """The queue of this name. Nothing is sent before it is used.
+        """Make a message queue. No I/O happens before it is used.
 
-        A message whose `max_attempts` have failed is a dead letter; `dead_max` of those are kept. A consumer that was
-        not heard of for `ttl` and `grace` is taken for dead. `bound` is how many messages there may be. With
-        `confirm="replicas"` a message counts as sent once every replica has it.
+        `name`: the name of the queue.
+        `max_attempts`: after how many failed attempts a message becomes a dead letter.
+        `backoff`: how long a failed message waits before its next attempt.
+        `bound`: how many messages the queue may hold; `None` has no bound.
+        `dead_max`: how many dead letters are kept; `None` keeps all.
+        `dedup_window`: seconds for which a `dedup_key` is remembered.
+        `codec`: how bodies are stored: `"json"`, `"bytes"`, or a `Codec`.
+        `ttl`, `grace`: a consumer without a heartbeat for `ttl` plus `grace` seconds counts as dead, and its
+            messages are redelivered.
+        `confirm`: `"replicas"` to count a message as published only once every known replica has it (Redis and
+            Valkey).
         """
-        from holdfast.blocking.queue import Queue  # noqa: PLC0415 - dear to load, and few programs have a queue
+        from holdfast.blocking.queue import Queue  # noqa: PLC0415 - slow to import, and few programs have a queue
 
         core = QueueCore(
             self._client,
@@ -272,34 +348,49 @@ class Holdfast:
         return Queue(core)
 
     def registry(self, name: str, ttl: Seconds = REGISTRY_TTL_S) -> Registry:
-        """Who owns which key, for everyone to look up. Nothing is sent before it is used."""
+        """Make a registry: who owns which key, for every process to look up. No I/O happens before it is used.
+
+        `name`: the name of the registry.
+        `ttl`: seconds that an entry lasts without renewal; the keeper renews it meanwhile.
+        """
         return Registry(self._client, name, ttl=ttl)
 
     def show(self, name: str) -> LeaseStatus:
-        """Who holds the name, and who waits for it."""
+        """Return who holds the name, and who waits for it.
+
+        `name`: the name.
+        """
         return run(inspection.show(self._client, name))
 
     def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[LeaseStatus]:
-        """Every name that begins so and is held or waited for, at most `limit` of them, in no order.
+        """Return names that are held or waited for, in no order. For people: it scans all names.
 
-        For people who look, as `holdfast ls`: it scans, and takes its time where there are many names.
+        `prefix`: only names that begin with it.
+        `limit`: at most so many.
         """
         return run(inspection.held(self._client, prefix, limit, building.run_blocking))
 
     def break_lease(self, name: str, reason: str) -> None:
-        """End the lease of the name by force; its holder is told why."""
+        """End the lease of a name by force.
+
+        `name`: the name.
+        `reason`: text that its holder reads in `LeaseLost`.
+        """
         run(inspection.break_lease(self._client, name, reason))
 
     def refresh_topology(self) -> None:
-        """Learn anew which servers there are; `Unavailable` while they do not agree. They are followed without it."""
+        """Look up the servers again; raise `Unavailable` while they disagree. The client follows them without it."""
         run(self._client.refresh_topology())
 
     def promise(self) -> Promise:
-        """What may be relied on here, from a look at the engine as it is now; print it."""
+        """Return what a program may rely on, from a look at the engine as it is now; print it."""
         return run(promises.promise(self._client))
 
     def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
-        """Refuse new work, wait for what is under way, end. Gives the names of leases that are left to lapse."""
+        """Refuse new work, wait for held leases, and end; return the names of leases that are left to expire.
+
+        `timeout`: seconds to wait for held leases; `None` waits for ever.
+        """
         return run(self._client.close(timeout))
 
     def __enter__(self) -> Holdfast:
@@ -326,10 +417,17 @@ def connect(
     require: str | Iterable[str] = (),
     namespace: str | None = None,
 ) -> Holdfast:
-    """Open an engine: the URL's, else `$HOLDFAST_URL`'s, else the embedded one of this user on this host.
+    """Open an engine and return a client.
 
-    `require` are words that its promise must hold, such as `"survives restart"`; else `PromiseNotKept`.
-    `namespace` keeps the leases of one tenant apart from all others on the same servers (Redis and Valkey).
+    `url`: the engine, such as `redis://host:6379` or `sqlite:///path`; by default `$HOLDFAST_URL`, else the embedded
+        engine of this user on this host.
+    `label`, `info`: text and a dictionary that describe this process to people, in `holdfast ls` and in errors.
+    `observer`: a function that is called with every `Event`; it must return quickly.
+    `fence_memory`: seconds for which the last fence of an unused name is remembered.
+    `clock`: the source of time, for tests.
+    `require`: words that the promise of the engine must include, such as `"survives restart"`; otherwise
+        `PromiseNotKept` is raised.
+    `namespace`: keeps the leases of one tenant apart from all others on the same servers (Redis and Valkey).
     """
     wanted = required(require)
     client = _client.Client(

@@ -22,8 +22,8 @@ from holdfast.commands.lease import (
     LeaseParty,
     NotHeld,
     Refused,
-    Release,
     Released,
+    ReleaseLease,
     Renew,
     Renewed,
     Show,
@@ -77,7 +77,7 @@ Command = (
     | FinishOnce
     | Acquire
     | Renew
-    | Release
+    | ReleaseLease
     | Undo
     | Break
     | WaiterHeartbeat
@@ -94,7 +94,7 @@ Command = (
     | QueueCommand
 )
 AcquireCommand = Acquire | Borrow | Receive
-ReleaseCommand = Release | Return | FinishOnce | ReleaseEntry | Leave
+ReleaseCommand = ReleaseLease | Return | FinishOnce | ReleaseEntry | Leave
 # Commands whose sender may wait: with `wait`, it gets a place in the waiting line.
 WAITABLE: frozenset[type] = frozenset((Acquire, Borrow, Receive))
 # Answers with a `position`: a sender that has one stands in a waiting line now, and may be woken.
@@ -181,9 +181,9 @@ __all__ = [
     "Received",
     "Refused",
     "RegistryCommand",
-    "Release",
     "ReleaseCommand",
     "ReleaseEntry",
+    "ReleaseLease",
     "Released",
     "Renew",
     "Renewed",

@@ -28,7 +28,7 @@ class Renew(NamedTuple):
     ttl_ms: int
 
 
-class Release(NamedTuple):
+class ReleaseLease(NamedTuple):
     """Give the lease back; `to` is the token of the waiter that gets it next, if it still waits.
 
     With `tombstone`, the engine remembers the token as ended: needed if an acquire was sent more than once, because an

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.lease import Acquire, Release
+from holdfast.commands.lease import Acquire, ReleaseLease
 
 
 class MarkDone(NamedTuple):
@@ -36,7 +36,7 @@ class BeginOnce(NamedTuple):
 class FinishOnce(NamedTuple):
     """Release the lease and store the marker that its work was done, in one step, if the token holds the lease."""
 
-    release: Release
+    release: ReleaseLease
     mark: MarkDone
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.commands.lease import Acquire, LeaseParty, Release
+from holdfast.commands.lease import Acquire, LeaseParty, ReleaseLease
 
 
 class ClaimEntry(NamedTuple):
@@ -31,7 +31,7 @@ class ReleaseEntry(NamedTuple):
     With a `successor`, the entry is reserved for the claimer with that label for `successor_ms`.
     """
 
-    release: Release
+    release: ReleaseLease
     indexes: tuple[str, ...]
     successor: str = ""
     successor_ms: int = 0

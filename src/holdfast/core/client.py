@@ -44,8 +44,8 @@ _POLL_NS = 50 * NS_PER_MS
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class ClientState(StrEnum):
-    """Where a client is between open and closed."""
+class ClientPhase(StrEnum):
+    """The phases of a client, from open to closed."""
 
     OPEN = "open"
     CLOSING = "closing"  # no new work; holders may finish
@@ -53,7 +53,7 @@ class ClientState(StrEnum):
     CLOSED = "closed"
 
 
-OPEN, CLOSING, ABORTING, CLOSED = ClientState.OPEN, ClientState.CLOSING, ClientState.ABORTING, ClientState.CLOSED
+OPEN, CLOSING, ABORTING, CLOSED = ClientPhase.OPEN, ClientPhase.CLOSING, ClientPhase.ABORTING, ClientPhase.CLOSED
 
 
 class Client:

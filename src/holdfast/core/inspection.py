@@ -102,7 +102,7 @@ async def break_lease(client: Client, name: str, reason: str, fence: int | None 
     """End the lease of a name by force; with `fence`, only that lease. Its holder reads `reason` in `LeaseLost`."""
     name = checked_name(name)
     if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
-        rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the holder to read"
+        rule = f"it must be text of 1 to {_REASON_MAX} characters without unpaired surrogates, for the holder to read"
         raise InvalidConfig("reason", reason, rule)
     info = await lease_info(client, name)
     if info.holder is None:

@@ -21,8 +21,8 @@ from holdfast.commands import (
     LeaseParty,
     NotHeld,
     Refused,
-    Release,
     Released,
+    ReleaseLease,
     Renew,
     Renewed,
     Show,
@@ -150,7 +150,7 @@ def renew(record: Record, command: Renew, moment: Moment) -> Step:
     return Step(record._replace(holder=renewed, touched_us=moment.now_us), Renewed())
 
 
-def release(record: Record, command: Release, moment: Moment) -> Step:
+def release(record: Record, command: ReleaseLease, moment: Moment) -> Step:
     """Free the lease and offer it to the next waiter, in one step. A second copy answers the same."""
     before, record = record, advance(record, moment)
     holder = record.holder

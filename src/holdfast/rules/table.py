@@ -53,7 +53,7 @@ RULES: dict[type, Rule] = {
         {
             commands.Acquire: lease.acquire,
             commands.Renew: lease.renew,
-            commands.Release: lease.release,
+            commands.ReleaseLease: lease.release,
             commands.Undo: lease.undo,
             commands.Break: lease.break_,
             commands.WaiterHeartbeat: lease.waiter_heartbeat,

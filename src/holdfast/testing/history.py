@@ -230,7 +230,7 @@ def _cut(detail: str | None) -> str | None:
 
 def _encode(event: Event) -> bytes:
     fields = {name: value for name, value in asdict(event).items() if value is not None}
-    # A lone surrogate, which UTF-8 cannot encode, becomes \udcXX, and JSON decodes that again.
+    # A unpaired surrogate, which UTF-8 cannot encode, becomes \udcXX, and JSON decodes that again.
     text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
     if len(text) >= LINE_BYTES:
         raise ValueError(f"an event has at most {LINE_BYTES - 1} bytes: {text!r}")

@@ -7,7 +7,7 @@ import pytest
 from redis_faces import calls_of, paired
 
 from holdfast import Unavailable
-from holdfast.commands import Acquire, Granted, Release, Released, Renew, Renewed, Undo
+from holdfast.commands import Acquire, Granted, Released, ReleaseLease, Renew, Renewed, Undo
 from holdfast.testing import eventually
 from holdfast.testing.resp import ServerError
 
@@ -144,7 +144,7 @@ def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_
     peer.say(Undo("undone", "bb"))
     peer.say(Undo("never seen", "cc"))
     held.release()
-    released_again = [peer.say(Release("held", "aa")) for _ in range(2)]
+    released_again = [peer.say(ReleaseLease("held", "aa")) for _ in range(2)]
 
     assert full.value.reason == "full"
     assert released_again == [Released(), Released()]

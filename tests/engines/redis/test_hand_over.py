@@ -10,7 +10,7 @@ from redis_faces import ACQUIRES, calls_of
 
 import holdfast
 from holdfast import Closed, LeaseLost, testing
-from holdfast.commands import Acquire, Busy, Granted, Release
+from holdfast.commands import Acquire, Busy, Granted, ReleaseLease
 from holdfast.engines.redis import listener as ear
 from holdfast.engines.redis import transport_blocking
 from holdfast.engines.redis.connection_blocking import RedisConnection
@@ -52,7 +52,7 @@ def test_a_hand_over_costs_a_waiting_thread_no_round_trip_after_the_offer(sync):
     assert (proxy.count(ACQUIRES), proxy.count(named("BLPOP"))) == (2, 1)
     assert second.fence > first.fence
     second.release()
-    assert proxy.count(calls_of(Release)) == 1
+    assert proxy.count(calls_of(ReleaseLease)) == 1
 
 
 @pytest.mark.parametrize(("ttl", "timeout"), [(30, None), (30, 20), (30, 5), (30, 2), (30, 1), (3600, 600), (0.6, 5)])
@@ -202,7 +202,7 @@ def test_a_command_costs_the_same_whether_two_wait_or_thousands(sync):
 
     def hand_over(token, heir):
         server.command("CONFIG", "RESETSTAT")
-        peer.say(Release("x", token))
+        peer.say(ReleaseLease("x", token))
         assert isinstance(peer.say(Acquire("x", heir, "", 20_000, wait=True)), Granted)
         lines = server.command("INFO", "commandstats").split(b"\r\n")
         calls = [line for line in lines if line.startswith(b"cmdstat_")]
@@ -326,7 +326,9 @@ def test_at_maxmemory_whoever_stands_in_the_queue_keeps_its_place_and_its_turn(s
     lease.release()
 
 
-@pytest.mark.parametrize("lost", [":line", ":waiters", ":heartbeats", ":line :waiters", ":line :waiters :heartbeats", ""])
+@pytest.mark.parametrize(
+    "lost", [":line", ":waiters", ":heartbeats", ":line :waiters", ":line :waiters :heartbeats", ""]
+)
 def test_a_queue_that_lost_a_part_of_itself_goes_on(sync, lost):
     """A key may be evicted or deleted. Places may be lost with it, and turns; nobody may be stuck or told a riddle."""
     client, other = sync.connect(), sync.connect()

@@ -8,7 +8,7 @@ import pytest
 from redis_faces import ACQUIRES, calls_of, lengthy
 
 import holdfast
-from holdfast.commands import Acquire, Granted, Release, Renew, Renewed
+from holdfast.commands import Acquire, Granted, ReleaseLease, Renew, Renewed
 from holdfast.core.step import run
 from holdfast.engines.redis.routing import AT_ONCE
 from holdfast.testing import eventually
@@ -65,7 +65,7 @@ def test_an_uncontended_pair_costs_two_round_trips(place):
 
     time.sleep(0.05)
     assert (proxy.round_trips, proxy.requests, proxy.replies) == (20, 20, 20)
-    assert proxy.count(ACQUIRES) == proxy.count(calls_of(Release)) == 10
+    assert proxy.count(ACQUIRES) == proxy.count(calls_of(ReleaseLease)) == 10
     assert proxy.connections == 0
 
 
@@ -194,5 +194,5 @@ def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(cluster
     stats = [server.command("INFO", "commandstats").decode() for server in clustered.server.masters()]
     counts = [int(re.search(r"cmdstat_evalsha:calls=(\d+)", text)[1]) for text in stats]
     assert sum(counts) == 10_000
-    run(transport.apply_all([Release(name, f"token-{number}") for number, name in enumerate(names)]))
+    run(transport.apply_all([ReleaseLease(name, f"token-{number}") for number, name in enumerate(names)]))
     run(transport.close())

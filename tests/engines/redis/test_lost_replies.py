@@ -8,7 +8,7 @@ import pytest
 from redis_faces import ACQUIRES, calls_of, paired
 
 from holdfast import LeaseLost
-from holdfast.commands import Acquire, Granted, Refused, Release, Renew, Undo, WaiterHeartbeat
+from holdfast.commands import Acquire, Granted, Refused, ReleaseLease, Renew, Undo, WaiterHeartbeat
 from tests.support.proxy import named
 
 NEVER_S = 30.0
@@ -79,7 +79,7 @@ def test_a_release_whose_reply_was_lost_was_a_release(place):
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
     lease = client.lock("x").acquire()
-    proxy.drop_reply(when=calls_of(Release))
+    proxy.drop_reply(when=calls_of(ReleaseLease))
 
     lease.release()
 
@@ -103,7 +103,7 @@ def test_a_release_sent_again_finds_its_successor_and_leaves_it_alone(place):
 
     visiting = place.start(visit)
     place.until_queued(other, "x", 1)
-    proxy.drop_reply(when=calls_of(Release))
+    proxy.drop_reply(when=calls_of(ReleaseLease))
     lease.release()
     successor = visiting.result()
 
@@ -334,9 +334,9 @@ def test_a_second_copy_that_arrives_after_the_release_is_refused(sync):
     peer = sync.peer()
     ask = Acquire("x", "ab", "", 1000, wait=True)
     assert isinstance(peer.say(ask), Granted)
-    peer.say(Release("x", "ab", tombstone=True))
+    peer.say(ReleaseLease("x", "ab", tombstone=True))
     assert isinstance(peer.say(Acquire("x", "cd", "", 200, wait=True)), Granted)
-    peer.say(Release("x", "cd"))
+    peer.say(ReleaseLease("x", "cd"))
 
     assert peer.say(ask) == Refused("released")
 

@@ -21,8 +21,8 @@ from holdfast.commands import (
     IsDone,
     ListEntries,
     MarkDone,
-    Release,
     ReleaseEntry,
+    ReleaseLease,
     Renew,
     ResetCounter,
     SendToOwner,
@@ -63,7 +63,7 @@ def claiming(token, key="x", ttl_ms=3000, group="", limit=-1):
 
 
 def quitting(token, key="x", group="", successor="", successor_ms=1000, tombstone=False):
-    end = Release(name_of(key), token, tombstone)
+    end = ReleaseLease(name_of(key), token, tombstone)
     return ReleaseEntry(end, shelves_of(group), successor, successor_ms if successor else 0)
 
 
@@ -103,7 +103,7 @@ def begin(token, ttl_ms=3000):
 
 
 def finish(token, window_ms=5000, note="done", tombstone=False):
-    return FinishOnce(Release(WORK, token, tombstone), MarkDone(WORK, f"{note} by {token}", window_ms))
+    return FinishOnce(ReleaseLease(WORK, token, tombstone), MarkDone(WORK, f"{note} by {token}", window_ms))
 
 
 def waiting(token, ttl_ms=3000):
@@ -117,7 +117,7 @@ def of_work(token):
     ] * 2
     waits = [waiting(token, ttl) for ttl in TTLS_MS]
     rest = [
-        Release(WORK, token), Undo(WORK, token), Renew(WORK, token, 3000), IsDone(WORK), IsDone(WORK), ResetCounter(WORK, "o"),
+        ReleaseLease(WORK, token), Undo(WORK, token), Renew(WORK, token, 3000), IsDone(WORK), IsDone(WORK), ResetCounter(WORK, "o"),
         WaiterHeartbeat(WORK), Break(WORK, 0, "why"), Show(WORK),
     ]  # fmt: skip
     return [*begins, *ends, *waits, *rest]

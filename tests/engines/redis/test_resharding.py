@@ -9,7 +9,7 @@ from redis_faces import lengthy
 
 from holdfast import LeaseLost, Unavailable
 from holdfast.clock import NS, SYSTEM
-from holdfast.commands import Acquire, Busy, Granted, Release, Renew, Undo
+from holdfast.commands import Acquire, Busy, Granted, ReleaseLease, Renew, Undo
 from holdfast.core.step import run
 from holdfast.testing import assert_holds, eventually
 from tests.support.clusters import slot_of
@@ -153,7 +153,7 @@ def test_an_offer_is_not_confirmed_while_its_slot_is_on_its_way(clustered):
     assert [type(answer) for answer in run(transport.apply_all((first, second)))] == [Granted, Busy]
     target = elsewhere(clustered.server, slot)
     owner = clustered.server.server_of_slot(slot)
-    run(transport.apply_all([Release(name, first.token)]))
+    run(transport.apply_all([ReleaseLease(name, first.token)]))
     clustered.server.begin_move(slot, target)
 
     (answer,) = run(transport.apply_all([second], SYSTEM.now_ns() + NS // 5))

@@ -12,7 +12,7 @@ from hypothesis.errors import NoSuchExample
 from mutations import Mutation
 from script_twin import CLIENTS, LONGEST_TTL_MS, NAME, Difference, Twin
 
-from holdfast.commands import Acquire, Break, Release, Renew, Show, Undo, WaiterHeartbeat
+from holdfast.commands import Acquire, Break, ReleaseLease, Renew, Show, Undo, WaiterHeartbeat
 from holdfast.engines.redis.lease import SCRIPTS
 
 TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
@@ -38,7 +38,9 @@ def token_commands(token):
     acquires = [
         Acquire(NAME, token, f"holder {token}", ttl_ms, wait) for ttl_ms in TTLS_MS for wait in (True, True, False)
     ]
-    releases = [Release(NAME, token, tombstone, to) for tombstone in (False, True) for to in ("", "", *TOKENS[::2])]
+    releases = [
+        ReleaseLease(NAME, token, tombstone, to) for tombstone in (False, True) for to in ("", "", *TOKENS[::2])
+    ]
     renewals = [Renew(NAME, token, ttl_ms) for ttl_ms in TTLS_MS[1::2]]
     breaks = [Break(NAME, older, reason) for older, reason in ((0, "stuck"), (0, "why\nnot"), (1, "too late"))]
     rest = [
@@ -69,18 +71,18 @@ def send(after_us, client, command):
 WITNESSES = {
     "a waiter leaves": [acquire(0, "a1"), acquire(0, "b1"), send(0, "b", Undo(NAME, "b1"))],
     "the successor is not the first": [
-        acquire(0, "a1"), acquire(0, "b1"), acquire(0, "c1"), send(0, "a", Release(NAME, "a1", to="c1")),
+        acquire(0, "a1"), acquire(0, "b1"), acquire(0, "c1"), send(0, "a", ReleaseLease(NAME, "a1", to="c1")),
     ],
     "the lease is handed over twice": [
-        acquire(0, "a1"), acquire(0, "b1"), acquire(0, "c1"), send(0, "a", Release(NAME, "a1")), acquire(0, "a2"), acquire(0, "b1"),
-        send(0, "b", Release(NAME, "b1")),
+        acquire(0, "a1"), acquire(0, "b1"), acquire(0, "c1"), send(0, "a", ReleaseLease(NAME, "a1")), acquire(0, "a2"), acquire(0, "b1"),
+        send(0, "b", ReleaseLease(NAME, "b1")),
     ],
     "the first waiter is silent when it would be next": [
         acquire(0, "a1", 20_000), acquire(0, "b1"), acquire(0, "c1"), send(4_999_999, "c", WaiterHeartbeat(NAME)),
-        send(1, "a", Release(NAME, "a1")),
+        send(1, "a", ReleaseLease(NAME, "a1")),
     ],
     "an offer is renewed by its waiter": [
-        acquire(0, "a1"), acquire(0, "b1"), send(0, "a", Release(NAME, "a1")), send(0, "b", Renew(NAME, "b1", 1000)),
+        acquire(0, "a1"), acquire(0, "b1"), send(0, "a", ReleaseLease(NAME, "a1")), send(0, "b", Renew(NAME, "b1", 1000)),
     ],
     "an offer is renewed": [acquire(0, "a1", 200), acquire(0, "b1", 1000), send(200_000, "b", Renew(NAME, "b1", 1000))],
     "a heartbeat keeps a waiter": [
@@ -93,7 +95,7 @@ WITNESSES = {
         acquire(0, "a1", 200), acquire(0, "b1"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)), acquire(1_000_001, "a2"),
     ],
     "an offer outlives the heartbeat of its client": [
-        acquire(0, "a1", 20_000), acquire(0, "b1", 20_000), send(4_999_999, "a", Release(NAME, "a1")),
+        acquire(0, "a1", 20_000), acquire(0, "b1", 20_000), send(4_999_999, "a", ReleaseLease(NAME, "a1")),
         send(1_000_000, "c", WaiterHeartbeat(NAME)),
     ],
     "a late client has no heartbeat left": [
@@ -110,7 +112,7 @@ WITNESSES = {
     ],
     "a waiter that was late will pop again": [
         acquire(0, "a1", 200), acquire(0, "b2"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)), send(1_000_000, "c", WaiterHeartbeat(NAME)),
-        acquire(0, "b2"), acquire(0, "c1"), send(0, "c", Release(NAME, "c1")),
+        acquire(0, "b2"), acquire(0, "c1"), send(0, "c", ReleaseLease(NAME, "c1")),
     ],
     "a waiting line outlives its record": [
         acquire(0, "a1", 200), acquire(0, "b1"), acquire(61_000_000, "c1"), acquire(0, "a2"), send(0, "c", Show(NAME)),
@@ -122,7 +124,7 @@ WITNESSES = {
     "a lapsed lease is renewed": [acquire(0, "a1", 200), send(200_000, "a", Renew(NAME, "a1", 200))],
     "a waiter stops waiting": [acquire(0, "a1"), acquire(0, "b1"), acquire(0, "b1", wait=False)],
     "a released token is resent": [
-        acquire(0, "a1"), send(0, "a", Release(NAME, "a1", tombstone=True)), acquire(0, "b1"), send(0, "b", Release(NAME, "b1")),
+        acquire(0, "a1"), send(0, "a", ReleaseLease(NAME, "a1", tombstone=True)), acquire(0, "b1"), send(0, "b", ReleaseLease(NAME, "b1")),
         send(0, "a", Undo(NAME, "a1")), acquire(0, "a1"), send(0, "a", Renew(NAME, "a1", 200)),
     ],
     "an offer that was made is renewed": [
@@ -130,18 +132,18 @@ WITNESSES = {
     ],
     "a silent waiter is removed by the release": [
         acquire(0, "a1", 20_000), acquire(0, "b1"), acquire(0, "c1"), acquire(0, "c2"), send(4_999_999, "c", WaiterHeartbeat(NAME)),
-        send(1, "a", Release(NAME, "a1")),
+        send(1, "a", ReleaseLease(NAME, "a1")),
     ],
     "another token renews": [acquire(0, "a2"), send(0, "a", Renew(NAME, "a1", 3000))],
     "another token releases": [
-        acquire(0, "a2"), send(0, "a", Release(NAME, "a1")), send(0, "a", Release(NAME, "a1", tombstone=True)),
+        acquire(0, "a2"), send(0, "a", ReleaseLease(NAME, "a1")), send(0, "a", ReleaseLease(NAME, "a1", tombstone=True)),
     ],
-    "a lapsed lease is released": [acquire(0, "a1", 200), send(200_000, "a", Release(NAME, "a1"))],
+    "a lapsed lease is released": [acquire(0, "a1", 200), send(200_000, "a", ReleaseLease(NAME, "a1"))],
     "an acquire is sent twice": [acquire(0, "a1", 200), acquire(1, "a1", 200)],
-    "a released token acquires again": [acquire(0, "a1"), send(0, "a", Release(NAME, "a1")), acquire(0, "a1")],
+    "a released token acquires again": [acquire(0, "a1"), send(0, "a", ReleaseLease(NAME, "a1")), acquire(0, "a1")],
     "an offer is repeated to its client": [acquire(0, "a2", 200), acquire(0, "a1", 200), acquire(200_000, "a2"), send(0, "a", WaiterHeartbeat(NAME))],
     "an offer is confirmed later": [
-        acquire(0, "a2"), acquire(0, "a1"), send(0, "a", Release(NAME, "a2", tombstone=True)), acquire(1, "a1"),
+        acquire(0, "a2"), acquire(0, "a1"), send(0, "a", ReleaseLease(NAME, "a2", tombstone=True)), acquire(1, "a1"),
     ],
     "a lease is undone": [acquire(0, "a1"), send(0, "a", Undo(NAME, "a1"))],
     "a lease is broken": [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Acquire, Break, Release, Renew, Show, Undo, WaiterHeartbeat
+from holdfast.commands import Acquire, Break, ReleaseLease, Renew, Show, Undo, WaiterHeartbeat
 from holdfast.engines.sqlite import lease_rows, schema
 from holdfast.rules import Moment, Record
 from holdfast.rules.table import RULES
@@ -40,8 +40,8 @@ def command_for(kind, token, record):
         "try": Acquire("n", token, "o", TTL_MS, wait=False),
         "wait": Acquire("n", token, f"holder of {token}", TTL_MS, wait=True),
         "renew": Renew("n", token, TTL_MS),
-        "release": Release("n", token, tombstone=token.endswith("1")),
-        "give": Release("n", token, to="b2"),
+        "release": ReleaseLease("n", token, tombstone=token.endswith("1")),
+        "give": ReleaseLease("n", token, to="b2"),
         "undo": Undo("n", token),
         "break": Break("n", fence, "why"),
         "heartbeat": WaiterHeartbeat("n"),
@@ -134,7 +134,7 @@ def test_thousands_of_waiters_cost_a_command_nothing(command):
             stored_step(cursor, Acquire("n", f"w{number}", "o", 30_000, wait=True), moment)
             stored_step(cursor, Undo("n", f"u{number}"), moment)
         crowded = effort(cursor, lambda: stored_step(cursor, command, moment))
-        handed_on = effort(cursor, lambda: stored_step(cursor, Release("n", "h"), moment))
+        handed_on = effort(cursor, lambda: stored_step(cursor, ReleaseLease("n", "h"), moment))
 
     assert crowded <= alone + 5
     assert handed_on <= alone + 20

@@ -83,7 +83,7 @@ def candidate_name(client: Client, candidate: str | None) -> str:
     if candidate is None:
         return client.holder.label or f"{client.holder.host}:{client.holder.pid}"
     if not isinstance(candidate, str) or not 0 < len(candidate) <= LABEL_MAX or not is_unicode(candidate):
-        rule = f"it must be text of 1 to {LABEL_MAX} characters, without lone surrogates"
+        rule = f"it must be text of 1 to {LABEL_MAX} characters, without unpaired surrogates"
         raise InvalidConfig("candidate", candidate, rule)
     return candidate
 

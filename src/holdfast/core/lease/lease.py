@@ -18,7 +18,7 @@ from holdfast.names import Holder, readable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands import Acquire, AcquireCommand, BeginOnce, ClaimEntry, Release, ReleaseCommand
+    from holdfast.commands import Acquire, AcquireCommand, BeginOnce, ClaimEntry, ReleaseCommand, ReleaseLease
 
 
 class LeaseBase(AcquireSteps, ReleaseSteps):
@@ -91,7 +91,7 @@ class CombinedLease:
     _internal = frozenset(("begin_with", "end_with"))
     # Make the larger command from the plain one: instead of an acquire that does not wait, and instead of a release.
     begin_with: Callable[[Acquire], BeginOnce | ClaimEntry] | None = None
-    end_with: Callable[[Release], ReleaseCommand] | None = None
+    end_with: Callable[[ReleaseLease], ReleaseCommand] | None = None
 
     def acquire_command(self, wait: bool) -> AcquireCommand | BeginOnce | ClaimEntry:
         """Return the acquire; without `wait`, as part of the larger command."""

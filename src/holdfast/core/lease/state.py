@@ -20,8 +20,8 @@ from holdfast.commands import (
     BeginOnce,
     ClaimEntry,
     Command,
-    Release,
     ReleaseCommand,
+    ReleaseLease,
     Renew,
     Undo,
     UndoBorrow,
@@ -136,7 +136,7 @@ class LeaseCore:
 
     @property
     def cooldown_ns(self) -> int:
-        """How long after a loss nobody should get the resource: the lost holder's work may still have effects."""
+        """How long after a loss no other holder should get it: the lost holder's work may still have effects."""
         return 0
 
     # The commands of a lease. A lease of another kind overrides them.
@@ -151,7 +151,7 @@ class LeaseCore:
 
     def release_command(self, to: str) -> ReleaseCommand:
         """Return the command that gives the lease back; `to` is the token of the waiter that gets it next."""
-        return Release(self.name, self.token, tombstone=self._resent, to=to)
+        return ReleaseLease(self.name, self.token, tombstone=self._resent, to=to)
 
     def late_release_command(self, command: ReleaseCommand) -> ReleaseCommand | None:
         """Return what frees a lease on the engine that the holder no longer trusts, so that the next need not wait."""

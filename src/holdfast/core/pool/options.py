@@ -78,7 +78,7 @@ def checked_share(tag: str | None, share: float) -> tuple[str, int]:
             raise InvalidConfig("share", share, "a share below 1 needs a tag")
         return "", WHOLE_PPM
     if not isinstance(tag, str) or not 0 < len(tag) <= TAG_MAX or not is_unicode(tag) or "\x00" in tag:
-        rule = f"it must be text of 1 to {TAG_MAX} characters, without NUL or lone surrogates"
+        rule = f"it must be text of 1 to {TAG_MAX} characters, without NUL or unpaired surrogates"
         raise InvalidConfig("tag", tag, rule)
     ppm = round(share * WHOLE_PPM)
     return ("", WHOLE_PPM) if ppm == WHOLE_PPM else (tag, ppm)
@@ -96,7 +96,7 @@ def checked_errors(kinds: Any) -> tuple[type[BaseException], ...]:
 def checked_reason(reason: object) -> str:
     """Return the reason for breaking a lease."""
     if not isinstance(reason, str) or not 0 < len(reason) <= _REASON_MAX or not is_unicode(reason):
-        rule = f"it must be text of 1 to {_REASON_MAX} characters without lone surrogates, for the borrower to read"
+        rule = f"it must be text of 1 to {_REASON_MAX} characters without unpaired surrogates, for the borrower to read"
         raise InvalidConfig("reason", reason, rule)
     return reason
 

@@ -27,9 +27,9 @@ from holdfast.commands import (
     PoolChanged,
     PoolHeartbeat,
     PoolSnapshot,
-    Release,
     ReleaseCommand,
     Released,
+    ReleaseLease,
     Renewed,
     Return,
     Undo,
@@ -288,7 +288,7 @@ class ItemBase(LeaseBase):
         """Return the renewal for `ttl_ms`."""
         return Extend(self._pool, self._item, self.token, ttl_ms, self._borrow.pool.kind)
 
-    def release_command(self, to: str) -> Release | Return:  # noqa: ARG002 - the next waiter gets the item
+    def release_command(self, to: str) -> ReleaseLease | Return:  # noqa: ARG002 - the next waiter gets the item
         """Return the command that returns the item; `to` has no meaning for an item."""
         return Return(self._pool, self._item, self.token, self._cooldown_ms, self._resent, self._borrow.pool.kind)
 

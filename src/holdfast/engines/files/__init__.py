@@ -7,7 +7,6 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.clock import SYSTEM
 from holdfast.engines.interface import Capability, EngineDriver, Scope
 from holdfast.errors import InvalidConfig, Unavailable
 
@@ -27,8 +26,7 @@ def open_engine(settings: Settings) -> LocalEngine:
     if not root.is_absolute() or root.parts[1:2] == ("~",):
         rule = "it must name a directory by its absolute path, as in file:///srv/shared"
         raise InvalidConfig("url", settings.url, rule)
-    if settings.clock is not SYSTEM:
-        raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
+    settings.refuse_clock()
     if importlib.util.find_spec("fcntl") is None:
         raise InvalidConfig("url", settings.url, "shared directories need POSIX file locks")
     try:

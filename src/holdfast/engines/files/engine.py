@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Break, Busy, NotHeld, Release, Released, Renew, Undo, WaiterHeartbeat
+from holdfast.commands import Acquire, Break, Busy, NotHeld, Released, ReleaseLease, Renew, Undo, WaiterHeartbeat
 from holdfast.engines.admin import NamePage
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
 from holdfast.engines.files import CAPABILITIES, SCOPE, admin, codec
@@ -283,7 +283,7 @@ def _back_off(lost_writes: int, bound_ns: int) -> None:
 def _first_answer(command: Command, answer: Answer) -> Answer:
     """Return the answer to a command that may have been applied before: the lease that it ended is gone then."""
     ended = isinstance(answer, NotHeld) and answer.reason in ("expired", "released", "no such lease")
-    return Released() if ended and isinstance(command, Release | Break) else answer
+    return Released() if ended and isinstance(command, ReleaseLease | Break) else answer
 
 
 def _keeps_waiting_line(command: Command, holder: HolderRecord | None) -> bool:
@@ -295,7 +295,7 @@ def _keeps_waiting_line(command: Command, holder: HolderRecord | None) -> bool:
 
 def _needs_first_waiter_only(command: Command) -> bool:
     """Return true if the command does not depend on the waiters behind the first one that lives."""
-    return type(command) is Release and not command.to
+    return type(command) is ReleaseLease and not command.to
 
 
 # A child's stores begin sessions of their own; the inherited ones belong to the parent, and are woken through its pipe.

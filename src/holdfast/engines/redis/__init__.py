@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from holdfast.clock import SYSTEM
 from holdfast.engines.interface import ALL_FEATURES, Capability, EngineDriver, Scope
 from holdfast.errors import InvalidConfig
 
@@ -19,8 +18,7 @@ def open_engine(settings: Settings) -> RedisEngine:
     for library in ("redis", "hiredis"):
         if importlib.util.find_spec(library) is None:
             raise InvalidConfig("url", settings.url, f"{library} is not installed: pip install 'holdfast[redis]'")
-    if settings.clock is not SYSTEM:
-        raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
+    settings.refuse_clock()
 
     # Imported here: the client library is an extra.
     from holdfast.engines.redis.address import namespace_of, place_of, topology_of  # noqa: PLC0415

@@ -15,8 +15,8 @@ from holdfast.commands import (
     LeaseParty,
     NotHeld,
     Refused,
-    Release,
     Released,
+    ReleaseLease,
     Renew,
     Renewed,
     Show,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _EMPTY = bulk("")
 
 
-def release_arguments(command: Release) -> bytes:
+def release_arguments(command: ReleaseLease) -> bytes:
     """Pack a release: the token, and the rare cases in one argument that is mostly empty."""
     _, token, tombstone, to = command
     how = bulk(f"{int(tombstone)}{to}") if tombstone or to else _EMPTY
@@ -46,7 +46,7 @@ def _no_arguments(_command: Any) -> bytes:
 SCRIPTS: dict[type, Script] = {
     Acquire: Script("lease/acquire", _no_arguments, count=4),  # the packer packs it by itself, in one step
     Renew: Script("lease/renew", lambda command: bulk(command.token) + repeated(command.ttl_ms), count=2),
-    Release: Script("lease/release", release_arguments, count=2),
+    ReleaseLease: Script("lease/release", release_arguments, count=2),
     Undo: Script("lease/undo", lambda command: bulk(command.token), count=1),
     Break: Script("lease/break", lambda command: bulk(str(command.fence)) + bulk(command.reason), count=2),
     WaiterHeartbeat: Script("lease/heartbeat", _no_arguments, count=0),
@@ -62,7 +62,7 @@ def _info(reply: list[Any]) -> LeaseInfo:
 
 
 # The answer that a bare number as the reply stands for.
-DONE: dict[type, Answer] = {Renew: Renewed(), Release: Released(), Break: Released(), Undo: Done()}
+DONE: dict[type, Answer] = {Renew: Renewed(), ReleaseLease: Released(), Break: Released(), Undo: Done()}
 REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),

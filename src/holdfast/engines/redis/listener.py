@@ -1,12 +1,12 @@
-"""What servers say unasked: one subscription, heard by one thread. Wake-ups come so, with one ear for each client.
+"""A subscription to one channel, read by one thread. Each client receives its wake-ups through one.
 
-The thread connects again by itself, ever less often while that fails, and then says that something may have been
-missed, so that every waiter wakes once. A subscription that has been quiet is asked whether it lives: a connection that
-was cut without a word would else be trusted for ever. It is asked at once when another connection of the client had no
-answer: what has happened to that one has mostly happened to both, and whoever does not hear its turn loses it. Where
-there are several servers, any of them hears what is published on another; when they change, one that is still among
-them is listened to. Without a subscription, also because the user may not subscribe, waiters are late and nothing else.
-It is never the keeper's connection, and there is one of it, however many names are waited for.
+The thread reconnects by itself, at growing intervals while that fails, and then reports that messages may have been
+missed, so that every waiter wakes up once. It pings a quiet subscription: a connection that was cut silently would
+otherwise be trusted for ever. It pings at once when another connection of the client got no answer: both have mostly
+lost the same server, and a waiter that misses its wake-up loses its offer. With several servers, each of them receives
+what is published on any other; when they change, the listener subscribes to one that is still there. Without a
+subscription, also because the user may not subscribe, wake-ups are late and nothing else fails. It never uses the
+keeper's connection, and a client has one of it, however many names it waits for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.engines.redis.acl import to_grant
+from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.resp import packed
 from holdfast.errors import ReplyLost, Unavailable
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
     from holdfast.engines.redis.topology import Node
 
-_AGAIN_S = 0.2
-_AGAIN_MAX_S = 3.0
+_RETRY_S = 0.2
+_RETRY_MAX_S = 3.0
 _NOT_ALLOWED_S = 10.0
 _QUIET_S = 5.0
-_NUDGES = 64
-_AGAIN, _DOUBT = b".", b"?"
+_SIGNALS = 64
+_RECONNECT, _PROBE = b".", b"?"
 _PING = packed("PING")
-# Every client has a channel of its own, and a user has many clients.
-_OF_ALL = re.compile(":wake:.*")
+# Every client has a channel of its own, and a user has many clients: the hint names the channels of all.
+_CHANNEL_OF_CLIENT = re.compile(":wake:.*")
 
 
 class SubscriptionListener:
-    """Hears what is published on one channel: `node` says where to listen, `what` is said of it in the log.
+    """Listens to one channel. `node` returns the server to subscribe to; `what` names the messages in the log.
 
-    `heard` is called with each message, and `missed` when some may have been.
+    `heard` is called with each message, and `missed` when some may have been missed.
     """
 
     def __init__(
@@ -62,109 +62,109 @@ class SubscriptionListener:
         self._what = what
         self._url, self._wire_s = "", 0.0
         self._stop, self._stopper = socket.socketpair()
-        self._link: RedisConnection | None = None
-        self._again_s = _AGAIN_S
-        self._asked = False  # whether it lives; no answer yet
+        self._connection: RedisConnection | None = None
+        self._retry_s = _RETRY_S
+        self._pinged = False  # and no reply yet
         self._trouble = ""
-        self._listen()
-        self._thread = threading.Thread(target=self._hear, name="holdfast-ear", daemon=True)
+        self._subscribe()
+        self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
         self._thread.start()
 
     def _subscribed(self) -> RedisConnection:
         node = self._node()
         self._url, self._wire_s = node.url, node.wire_s
-        link = RedisConnection(node)
-        reply = link.exchange(packed("SUBSCRIBE", self._channel), 1, node.wire_s)[0]
+        connection = RedisConnection(node)
+        reply = connection.exchange(packed("SUBSCRIBE", self._channel), 1, node.wire_s)[0]
         if isinstance(reply, Exception):
-            link.close()
-            channel = _OF_ALL.sub(":wake:*", self._channel)
-            hint = to_grant(str(reply), channel=channel)
+            connection.close()
+            channel = _CHANNEL_OF_CLIENT.sub(":wake:*", self._channel)
+            hint = grant_hint(str(reply), channel=channel)
             raise Unavailable("redis", "no permission", f"cannot subscribe to {self._channel}: {reply}{hint}")
-        return link
+        return connection
 
-    def _listen(self) -> bool:
-        """Subscribe, if that can be done now; a waiter can do without."""
+    def _subscribe(self) -> bool:
+        """Subscribe, if that is possible now, and return whether it was; a waiter can do without."""
         try:
-            self._link, self._asked = self._subscribed(), False
+            self._connection, self._pinged = self._subscribed(), False
         except Unavailable as error:
-            self._late(error)
-            self._again_s = min(2 * self._again_s, _AGAIN_MAX_S)
+            self._report(error)
+            self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
             if error.reason == "no permission":
-                self._again_s = _NOT_ALLOWED_S
+                self._retry_s = _NOT_ALLOWED_S
             return False
-        self._again_s = _AGAIN_S
+        self._retry_s = _RETRY_S
         if self._trouble:
             self._trouble = ""
-            log.info("holdfast: %s come again", self._what)
+            log.info("holdfast: %s arrive again", self._what)
         return True
 
-    def _late(self, error: Unavailable) -> None:
-        """Say it once, however often it is tried again."""
+    def _report(self, error: Unavailable) -> None:
+        """Log a problem once, however often the listener retries."""
         if not self._trouble:
             log.warning("holdfast: %s are late: %s", self._what, error)
         self._trouble = str(error)
 
-    def _hear(self) -> None:
+    def _run(self) -> None:
         while True:
-            link = self._link
-            ready = self._poll(link)
+            connection = self._connection
+            ready = self._poll(connection)
             if self._stop.fileno() in ready:
-                nudges = self._stop.recv(_NUDGES)
-                if not nudges:
+                signals = self._stop.recv(_SIGNALS)
+                if not signals:
                     break
-                if _AGAIN in nudges:
-                    self._drop()
-                elif link is not None and not self._asked:
-                    self._attend(link, ready=False)
-            elif link is None:
-                if self._listen():
+                if _RECONNECT in signals:
+                    self._close_connection()
+                elif connection is not None and not self._pinged:
+                    self._serve(connection, ready=False)
+            elif connection is None:
+                if self._subscribe():
                     self._missed()
             else:
-                self._attend(link, bool(ready))
-        self._drop()
+                self._serve(connection, bool(ready))
+        self._close_connection()
 
-    def _attend(self, link: RedisConnection, ready: bool) -> None:
-        """Hear what has come; if nothing has for long, ask; if nothing came of that, it is dead."""
+    def _serve(self, connection: RedisConnection, ready: bool) -> None:
+        """Read pushed messages; ping a quiet connection; close one that did not answer a ping."""
         try:
             if ready:
-                self._asked = False
-                for reply in link.heard():
+                self._pinged = False
+                for reply in connection.read_pushed():
                     if isinstance(reply, list) and reply[0] == "message":
                         self._heard(reply[2])
-            elif self._asked:
+            elif self._pinged:
                 raise ReplyLost("redis", "reply lost", f"{self._url}: the subscription has fallen silent")
             else:
-                self._asked = True
-                link.say(_PING)
+                self._pinged = True
+                connection.write(_PING)
         except ReplyLost as error:
-            self._late(error)
-            self._drop()
+            self._report(error)
+            self._close_connection()
 
-    def _poll(self, link: RedisConnection | None) -> set[int]:
-        """Sleep until something is heard or the end is asked for; without a link, a moment before trying again."""
+    def _poll(self, connection: RedisConnection | None) -> set[int]:
+        """Sleep until a message, a signal, or the time to ping or to connect again; return the ready descriptors."""
         poll = select.poll()
         poll.register(self._stop, select.POLLIN)
-        if link is not None:
-            poll.register(link, select.POLLIN)
-        wait_s = self._again_s if link is None else self._wire_s if self._asked else _QUIET_S
+        if connection is not None:
+            poll.register(connection, select.POLLIN)
+        wait_s = self._retry_s if connection is None else self._wire_s if self._pinged else _QUIET_S
         return {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}
 
-    def _drop(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def again(self) -> None:
-        """Other servers answer now: listen to one of those."""
-        self._nudge(_AGAIN)
+    def reconnect(self) -> None:
+        """Subscribe to one of the servers that answer now."""
+        self._signal(_RECONNECT)
 
-    def doubt(self) -> None:
-        """Another connection had no answer: does this one still live?"""
-        self._nudge(_DOUBT)
+    def probe(self) -> None:
+        """Ping now, because another connection got no answer."""
+        self._signal(_PROBE)
 
-    def _nudge(self, word: bytes) -> None:
-        with suppress(OSError):  # it is being closed, or has been nudged more than enough
-            self._stopper.send(word, socket.MSG_DONTWAIT)
+    def _signal(self, signal: bytes) -> None:
+        with suppress(OSError):  # it is being closed, or has more signals than it needs
+            self._stopper.send(signal, socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         self._stopper.close()
@@ -172,7 +172,7 @@ class SubscriptionListener:
         self._stop.close()
 
     def forked(self) -> None:
-        """In a child: the thread is not here, and the subscription is the parent's."""
-        self._drop()
+        """Close the child's copies: the thread is not here, and the subscription belongs to the parent."""
+        self._close_connection()
         self._stop.close()
         self._stopper.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import hiredis
 
 from holdfast.clock import NS, SYSTEM
-from holdfast.commands import Acquire, Release, Renew
+from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.keys import layout_key, old_keys_pattern
 from holdfast.engines.redis.pool import extra_s
@@ -57,7 +57,7 @@ _ASKING = packed("ASKING")
 # How many keys the first contact checks for data of the old layout.
 _SCANNED = "1000"
 # Commands that the record of a name can decide alone, unless the name has waiters.
-_BY_RECORD = frozenset((Acquire, Renew, Release))
+_BY_RECORD = frozenset((Acquire, Renew, ReleaseLease))
 
 
 class NodeConnections:
@@ -129,7 +129,9 @@ class RoutingTransport(BaseTransport, Generic[C]):
     def _connections_of(self, name: str) -> C:
         node = self._engine.topology.node_of(name)
         if node is None or not self._engine.layout_checked:
-            raise Unavailable("redis", MOVING, f"no server is known that serves {name!r} at {self._engine.topology.url}")
+            raise Unavailable(
+                "redis", MOVING, f"no server is known that serves {name!r} at {self._engine.topology.url}"
+            )
         return self._connections_to(node)
 
     def _connections_to(self, node: Node) -> C:

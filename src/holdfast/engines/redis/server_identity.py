@@ -1,10 +1,10 @@
-"""What one client has seen of its servers: which run of each, which replicas, and how their clocks go.
+"""What one client knows of its servers: the run of each, its replicas, and how its clock runs.
 
-Every connection begins with a greeting that tells the run id, so that a server which began anew, or another one in its
-place, is known before it is asked for anything. A user without the right to ask is told nothing, and does without.
+Every connection begins with a greeting (INFO) that returns the run id. So the client notices a restarted server, or
+another one in its place, before it sends a command. A user without the right to INFO does without this.
 
-Where there is one server, a new run of it may have forgotten everything. Where others may take its place, another run
-says little: what was replicated is there. It is an event then, and the renewals that follow tell what is lost.
+With a single server, a new run may have forgotten everything. If other servers may take its place, another run proves
+little, because the data were replicated: the client reports an event, and the next renewals show what was lost.
 """
 
 from __future__ import annotations
@@ -18,122 +18,122 @@ from holdfast.clock import NS, SYSTEM
 from holdfast.engines import EngineEvent
 from holdfast.engines.redis.server_info import Info
 from holdfast.errors import MOVING, ReplyLost, Unavailable
-from holdfast.rules import clock_jump as drift
+from holdfast.rules import clock_jump
 
 if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
 
 _JUMP_REMEMBERED_NS = 3600 * NS
-_JUMPS = 100
+_JUMPS_MAX = 100
 
 
 class KnownServers:
-    """All servers of one client, and what has happened to them. Any thread may tell it something."""
+    """All servers of one client, and the events that happened to them. Any thread may use it."""
 
     def __init__(self, *, follows: bool) -> None:
         self.follows = follows
         self.restarts = self.restarted_ns = 0
         self.lock = threading.Lock()
-        self._sights: weakref.WeakKeyDictionary[Node, ServerIdentity] = weakref.WeakKeyDictionary()
+        self._identities: weakref.WeakKeyDictionary[Node, ServerIdentity] = weakref.WeakKeyDictionary()
         self._servers: tuple[str, ...] = ()
-        self._news: deque[EngineEvent] = deque()
+        self._events: deque[EngineEvent] = deque()
 
-    def of(self, node: Node) -> ServerIdentity:
-        """What is known of this node."""
+    def identity_of(self, node: Node) -> ServerIdentity:
+        """Return what is known of this node."""
         with self.lock:
-            return self._sights.setdefault(node, ServerIdentity(self, node.url))
+            return self._identities.setdefault(node, ServerIdentity(self, node.url))
 
-    def moved(self, servers: tuple[str, ...]) -> None:
-        """These servers answer now; the first time that it is said, nothing has changed."""
+    def record_servers(self, servers: tuple[str, ...]) -> None:
+        """Record the servers that answer now; an event reports a change, but not the first time."""
         with self.lock:
             before, self._servers = self._servers, servers or self._servers
         if before and before != self._servers:
-            self.tell(
-                EngineEvent("engine_restarted", None, f"{', '.join(before)} answered before, {', '.join(servers)} now")
-            )
+            detail = f"{', '.join(before)} answered before, {', '.join(servers)} now"
+            self.add_event(EngineEvent("engine_restarted", None, detail))
 
-    def tell(self, events: EngineEvent) -> None:
-        self._news.append(events)
+    def add_event(self, event: EngineEvent) -> None:
+        self._events.append(event)
 
     def events(self) -> list[EngineEvent]:
-        """What has happened since this was asked last."""
-        told = []
-        while self._news:
-            told.append(self._news.popleft())
-        return told
+        """Return the events since the last call."""
+        events = []
+        while self._events:
+            events.append(self._events.popleft())
+        return events
 
 
 class ServerIdentity:
     """One node as one client knows it.
 
-    Its replicas are known by the run that has them. When another server takes its place an answer of the former one may
-    still be on its way: what that one has must not be looked for at the next.
+    Its replicas are stored by the run that has them. When another server takes its place, a reply of the former one may
+    still arrive: its replicas must not be expected at the next server.
     """
 
     def __init__(self, known_servers: KnownServers, url: str) -> None:
-        self._witness = known_servers
+        self._known_servers = known_servers
         self._url = url
-        self._known: dict[str, frozenset[str]] = {}
+        self._replicas: dict[str, frozenset[str]] = {}
         self._run_id = ""
-        self._reading: drift.Reading | None = None
+        self._reading: clock_jump.Reading | None = None
         self._jumps: list[tuple[float, int]] = []  # by how much, and when
 
-    def greeted(self, reply: Any, asked_ns: int, came_ns: int) -> str:
-        """A connection has been opened, and this was the answer to its greeting. It leads to the run that is given."""
-        info, known_servers = Info(reply), self._witness
+    def record_greeting(self, reply: Any, sent_ns: int, came_ns: int) -> str:
+        """Record the reply to a new connection's greeting, and return the run id that it gives."""
+        info, known_servers = Info(reply), self._known_servers
         run_id, clock_us = info.get("run_id", ""), info.number("server_time_usec")
         with known_servers.lock:
             if run_id and self._run_id and run_id != self._run_id:
                 if not known_servers.follows:
-                    known_servers.restarted_ns = SYSTEM.now_ns()  # first: whoever sees the new epoch knows since when
+                    known_servers.restarted_ns = SYSTEM.now_ns()  # first: a reader of the new count needs its time
                     known_servers.restarts += 1
                 detail = f"{self._url}: run {self._run_id[:12]} has ended, run {run_id[:12]} answers"
-                known_servers.tell(EngineEvent("engine_restarted", None, detail))
+                known_servers.add_event(EngineEvent("engine_restarted", None, detail))
             self._run_id = run_id or self._run_id
         if clock_us is not None:
-            self.timed(clock_us, asked_ns, came_ns)
+            self.read_clock(clock_us, sent_ns, came_ns)
         return run_id
 
-    def unanswered(self, error: ReplyLost) -> Unavailable:
-        """The greeting was lost: nothing was asked for yet, so the server could not be reached."""
-        return Unavailable("redis", MOVING if self._witness.follows else "unreachable", error.detail)
+    def greeting_lost(self, error: ReplyLost) -> Unavailable:
+        """Return the error for a lost greeting: no command was sent yet, so the server was not reached."""
+        return Unavailable("redis", MOVING if self._known_servers.follows else "unreachable", error.detail)
 
-    def another(self) -> None:
-        """Another server is known to answer as this node from now on."""
-        with self._witness.lock:
+    def forget_run(self) -> None:
+        """Forget the run id, because another server answers as this node from now on."""
+        with self._known_servers.lock:
             self._run_id = ""
 
-    def timed(self, clock_us: int, asked_ns: int, came_ns: int) -> None:
-        """Something was answered at that time of the server."""
-        now = drift.reading(clock_us, asked_ns, came_ns)
-        with self._witness.lock:
+    def read_clock(self, clock_us: int, sent_ns: int, came_ns: int) -> None:
+        """Compare a time of the server, from a reply that came at `came_ns`, with the last one."""
+        now = clock_jump.reading(clock_us, sent_ns, came_ns)
+        with self._known_servers.lock:
             before, self._reading = self._reading, now
-            jump_s = 0.0 if before is None else drift.jump_s(before, now)
+            jump_s = 0.0 if before is None else clock_jump.jump_s(before, now)
             if jump_s:
-                self._jumps = [*self._lately(came_ns), (jump_s, came_ns)][-_JUMPS:]
-                way = "forward: leases end earlier" if jump_s > 0 else "back: leases end later"
-                self._witness.tell(EngineEvent("clock_jumped", jump_s, f"{self._url}: the server's clock went {way}"))
+                self._jumps = [*self._recent_jumps(came_ns), (jump_s, came_ns)][-_JUMPS_MAX:]
+                direction = "forward: leases end earlier" if jump_s > 0 else "back: leases end later"
+                detail = f"{self._url}: the server's clock went {direction}"
+                self._known_servers.add_event(EngineEvent("clock_jumped", jump_s, detail))
 
-    def listed(self, run_id: str, replicas: frozenset[str]) -> bool:
-        """These replicas are linked to that run now; true if one was not known. One that is gone stays known."""
-        with self._witness.lock:
-            before = self._known.get(run_id, frozenset())
-            self._known[run_id] = before | replicas
+    def add_replicas(self, run_id: str, replicas: frozenset[str]) -> bool:
+        """Record the replicas that this run has now, and return whether one is new. One that is gone stays known."""
+        with self._known_servers.lock:
+            before = self._replicas.get(run_id, frozenset())
+            self._replicas[run_id] = before | replicas
             return not replicas <= before
 
-    def known(self, run_id: str) -> frozenset[str]:
-        """The replicas that this run was seen to have."""
-        with self._witness.lock:
-            return self._known.get(run_id, frozenset())
+    def known_replicas(self, run_id: str) -> frozenset[str]:
+        """Return the replicas that this run was ever seen to have."""
+        with self._known_servers.lock:
+            return self._replicas.get(run_id, frozenset())
 
-    def jumped_s(self) -> tuple[float, float]:
-        """By how much the clock was seen to jump within the last hour, at most: forward, and back.
+    def largest_jumps_s(self) -> tuple[float, float]:
+        """Return the largest jumps of the clock within the last hour, forward and back.
 
-        A clock that was set forward and then right again has ended leases early all the same.
+        A clock that was set forward and then right again has still ended leases early.
         """
-        with self._witness.lock:
-            jumps = [jump_s for jump_s, _ in self._lately(SYSTEM.now_ns())]
+        with self._known_servers.lock:
+            jumps = [jump_s for jump_s, _ in self._recent_jumps(SYSTEM.now_ns())]
         return max([0.0, *jumps]), -min([0.0, *jumps])
 
-    def _lately(self, now_ns: int) -> list[tuple[float, int]]:
+    def _recent_jumps(self, now_ns: int) -> list[tuple[float, int]]:
         return [jump for jump in self._jumps if now_ns - jump[1] < _JUMP_REMEMBERED_NS]

@@ -1,7 +1,7 @@
-"""What a server tells about itself: the questions, and how the answers are read.
+"""Facts about a server: the commands that read them, and how their replies are parsed.
 
-A server need not answer: managed services hide CONFIG, and a user may lack the right to ask. What is not answered is
-not seen, never guessed.
+A server may refuse: managed services hide CONFIG, and a user may lack the right. A fact that was not read stays unknown
+and is never guessed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 from holdfast.engines.redis.resp import packed
 
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite", "min-replicas-to-write")
-QUESTIONS = (packed("INFO"), *(packed("CONFIG", "GET", setting) for setting in _SETTINGS))
+FACT_COMMANDS = (packed("INFO"), *(packed("CONFIG", "GET", setting) for setting in _SETTINGS))
 GREETING = packed("INFO", "server")
-REPLICAS = packed("INFO", "replication")
-# Flushed with every grant, save while a child of the server writes a snapshot or a new append-only file.
-MOSTLY = "always, but not while it is rewritten"
+REPLICATION = packed("INFO", "replication")
+# Flushed with every grant, except while a child process of the server writes a snapshot or a new append-only file.
+NOT_DURING_REWRITE = "always, but not while it is rewritten"
 
 
 class ServerFacts(NamedTuple):
-    """One server, and what this client has seen of it. `None` is what was not seen.
+    """The facts about one server; `None` is an unknown one.
 
-    `replicas` are linked to it now, `known` were at some time. `sentinels` may put another server in its place.
-    `grouped`: if it is part of a cluster, it was reached through that. `jumped_s` and `jumped_back_s` are by how much
-    its clock was seen to jump forward, and back.
+    `replicas`: how many are connected now. `known`: how many this client has ever seen. `sentinels`: sentinels may
+    replace the server. `grouped`: if it is part of a cluster, the client connected to the cluster. `jumped_s` and
+    `jumped_back_s`: by how much its clock was seen to jump forward and back. `unseen`: the commands that were refused.
     """
 
     server: str | None = None
@@ -45,7 +45,7 @@ class ServerFacts(NamedTuple):
 
 
 class Info(dict[str, str]):
-    """The answer to INFO. Empty if there was none."""
+    """The fields of a reply to INFO; empty for an error."""
 
     def __init__(self, reply: Any) -> None:
         lines = reply.splitlines() if isinstance(reply, str) else ()
@@ -60,18 +60,18 @@ class Info(dict[str, str]):
         return None if number is None else bool(number)
 
     def replicas(self) -> frozenset[str]:
-        """The replicas that are linked, by address; also one that is still being filled."""
+        """Return the addresses of the connected replicas, also of one that is still copying its data."""
         count = self.number("connected_slaves") or 0
-        told = (dict(part.partition("=")[::2] for part in self.get(f"slave{at}", "").split(",")) for at in range(count))
-        return frozenset(f"{each['ip']}:{each['port']}" for each in told if "ip" in each and "port" in each)
+        fields = (dict(part.partition("=")[::2] for part in self.get(f"slave{at}", "").split(",")) for at in range(count))
+        return frozenset(f"{each['ip']}:{each['port']}" for each in fields if "ip" in each and "port" in each)
 
 
-def read(replies: list[Any], **seen: Any) -> ServerFacts:
-    """The facts in the answers to `QUESTIONS`; `seen` is what the client has found out by itself."""
+def facts_from(replies: list[Any], **seen: Any) -> ServerFacts:
+    """Return the facts in the replies to `FACT_COMMANDS`; `seen` are facts that the client has collected itself."""
     info, (fsync, skipped, least) = Info(replies[0]), map(_setting, replies[1:])
     if fsync == "always" and skipped != "no":
-        fsync = None if skipped is None else MOSTLY
-    asked = zip(("INFO", *(f"CONFIG GET {setting}" for setting in _SETTINGS)), replies, strict=True)
+        fsync = None if skipped is None else NOT_DURING_REWRITE
+    sent = zip(("INFO", *(f"CONFIG GET {setting}" for setting in _SETTINGS)), replies, strict=True)
     aof = info.switch("aof_enabled")
     return ServerFacts(
         server=_server(info),
@@ -83,18 +83,18 @@ def read(replies: list[Any], **seen: Any) -> ServerFacts:
         maxmemory_policy=info.get("maxmemory_policy"),
         min_replicas=int(least) if least is not None and least.isdecimal() else None,
         cluster=info.switch("cluster_enabled"),
-        unseen=tuple(f"{question}: {reply or 'nothing'}" for question, reply in asked if not _is_told(reply)),
+        unseen=tuple(f"{command}: {reply or 'nothing'}" for command, reply in sent if not _is_answered(reply)),
         **seen,
     )
 
 
-def _is_told(reply: Any) -> bool:
-    """A service that hides its settings refuses, or gives an empty list."""
+def _is_answered(reply: Any) -> bool:
+    """Return false for an error or an empty list: a service that hides its settings replies with one of them."""
     return not isinstance(reply, Exception) and reply != []
 
 
 def _setting(reply: Any) -> str | None:
-    """The value in the answer to CONFIG GET of one setting."""
+    """Return the value in the reply to CONFIG GET of one setting."""
     return str(reply[1]) if isinstance(reply, list) and len(reply) == 2 else None
 
 

@@ -1,8 +1,8 @@
-"""Which server answers for which name, and what to do when that changes.
+"""Which server serves which name, and what to do when that changes.
 
-A node is a dialler: something that opens connections to one server. Where there is one server, or one primary that is
-found through sentinels, all names have the same node; in a cluster the slot of the name decides. A topology blocks
-when it looks around; asyncio has that done aside.
+A node is a connector: an object that opens connections to one server. With a single server, or one primary behind
+sentinels, all names have the same node; in a cluster the slot of the name decides. A topology blocks while it asks its
+servers; the asyncio transport runs such calls in a thread.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class Node(Protocol):
-    """One server, or whoever takes its place."""
+    """One server, or the server that has taken its place."""
 
     url: str
     wire_s: float
     db: int
 
     def open_socket(self, limit_s: float | None = None) -> socket.socket:
-        """A connected, authenticated socket."""
+        """Return a connected, authenticated socket."""
 
     async def open_stream(self) -> asyncio.StreamWriter:
-        """The same for an event loop."""
+        """Return a connected, authenticated stream for an event loop."""
 
 
 class Topology(Protocol):
-    """Where the names of one client live.
+    """The servers of one client.
 
-    `follows`: there is more than one server, so trouble may mean that another one answers. `only` is the node of all
-    names, where there is such. `version` grows when the nodes have changed, and then `on_change` is called.
+    `follows`: there is more than one server, so after an error another one may answer. `only`: the node of all names,
+    if there is one. `version` grows when the nodes change, and then `on_change` is called.
     """
 
     url: str
@@ -50,48 +50,51 @@ class Topology(Protocol):
         """Whether there is a node for every name."""
 
     def node_of(self, name: str) -> Node | None:
-        """Who answers for the name, as far as is known."""
+        """Return the node that serves the name, if it is known."""
 
     def node_of_key(self, key: str) -> Node | None:
-        """Who keeps this key, as far as is known."""
+        """Return the node that stores this key, if it is known."""
 
-    def node_at(self, host: str, port: int, asked: Node) -> Node:
-        """The node that a redirection names; without a host, it is that of the node that was asked."""
+    def node_at(self, host: str, port: int, sender: Node) -> Node:
+        """Return the node that a redirect names; without a host, it has that of the server that sent the redirect."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """Those that are in use."""
+        """Return the nodes that are in use."""
 
     def servers(self) -> tuple[str, ...]:
-        """Where they are just now, for people."""
+        """Return the present addresses of the servers, for people."""
 
     def any_node(self) -> Node:
-        """One that hears what is published on any of them."""
+        """Return a node that receives what is published on any of them."""
 
     def learn(self, slot: int, node: Node) -> None:
-        """A server has said who answers for the slot."""
+        """Record that a server has named the node of a slot."""
 
-    def doubt(self, node: Node) -> None:
-        """It did not answer: look around before it is asked again."""
+    def mark_failed(self, node: Node) -> None:
+        """Record that a node did not answer: refresh before the next command to it."""
 
     def refresh(self, limit_s: float) -> None:
-        """Look around; not more often than is good for the servers. `Unavailable` if nobody answers."""
+        """Ask the servers for changes, but not too often. Raise `Unavailable` if none answers."""
 
-    def settle(self) -> tuple[Node, ...]:
-        """Look around now: who keeps keys? `Unavailable` if the servers do not agree, and then nothing has changed."""
+    def agreed_nodes(self) -> tuple[Node, ...]:
+        """Ask all servers now, and return the nodes that store keys.
+
+        Raise `Unavailable`, and change nothing, if the servers do not agree.
+        """
 
     def watch(self) -> SubscriptionListener | None:
-        """Somebody who is told of changes by the servers themselves, where they tell."""
+        """Subscribe to changes, if the servers publish them."""
 
     def forked(self) -> None:
-        """In a new child: nobody is looking around."""
+        """Forget in a child process that a thread of the parent may be asking the servers."""
 
 
 def ignore_change() -> None:
-    """Nobody wants to know."""
+    """Do nothing: the default for `on_change`."""
 
 
 class SingleServer:
-    """One server that nobody replaces."""
+    """One server that is never replaced by another."""
 
     follows = False
     whole = True
@@ -103,13 +106,13 @@ class SingleServer:
         self.version = 0
         self.on_change: Callable[[], None] = ignore_change
 
-    def node_of(self, name: str) -> Node:  # noqa: ARG002 - all names live there
+    def node_of(self, name: str) -> Node:  # noqa: ARG002 - it serves all names
         return self._node
 
-    def node_of_key(self, key: str) -> Node:  # noqa: ARG002 - and all keys
+    def node_of_key(self, key: str) -> Node:  # noqa: ARG002 - and stores all keys
         return self._node
 
-    def node_at(self, host: str, port: int, asked: Node) -> Node:  # noqa: ARG002 - there is no other
+    def node_at(self, host: str, port: int, sender: Node) -> Node:  # noqa: ARG002 - there is no other
         return self._node
 
     def nodes(self) -> tuple[Node, ...]:
@@ -122,19 +125,19 @@ class SingleServer:
         return self._node
 
     def learn(self, slot: int, node: Node) -> None:
-        """There is nothing to learn."""
+        """Do nothing: there are no slots."""
 
-    def doubt(self, node: Node) -> None:
-        """There is no other to ask."""
+    def mark_failed(self, node: Node) -> None:
+        """Do nothing: there is no other server."""
 
     def refresh(self, limit_s: float) -> None:
-        """It stays where it is."""
+        """Do nothing: the server stays the same."""
 
-    def settle(self) -> tuple[Node, ...]:
+    def agreed_nodes(self) -> tuple[Node, ...]:
         return (self._node,)
 
     def watch(self) -> SubscriptionListener | None:
         return None
 
     def forked(self) -> None:
-        """Nobody was looking around."""
+        """Do nothing: no thread asks for changes."""

@@ -7,7 +7,6 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.clock import SYSTEM
 from holdfast.engines.interface import ALL_FEATURES, Capability, EngineDriver, Scope
 from holdfast.engines.sqlite import location
 from holdfast.errors import InvalidConfig, Unavailable
@@ -42,8 +41,7 @@ def open_engine(settings: Settings) -> LocalEngine:
         if not stat.S_ISREG(mode):
             what = "a directory" if stat.S_ISDIR(mode) else "no regular file"
             raise InvalidConfig("url", settings.url, f"it must name a file, and this is {what}")
-    if settings.clock is not SYSTEM:
-        raise InvalidConfig("clock", settings.clock, "only memory:// takes a clock that is moved by hand")
+    settings.refuse_clock()
     if importlib.util.find_spec("fcntl") is None:
         raise InvalidConfig("url", settings.url, "the SQLite engine needs POSIX file locks")
 

@@ -1,4 +1,4 @@
-"""Who is to blame for the death of an owner: what was new, and if that was much, nobody for sure."""
+"""The blame for the death of an owner: new messages take it, and if there were several, none of them for certain."""
 
 import time
 
@@ -28,8 +28,11 @@ pytestmark = pytest.mark.capability("queues")
 NOW = Backoff(0, 1, 0, 0)
 
 
-def test_suspects_come_back_in_groups_that_grow_as_long_as_their_owner_lives(face):
-    """A fleet that died twice has hundreds of them: one at a time would take hours. One that kills is alone soon."""
+def test_messages_in_quarantine_come_in_groups_that_grow_while_their_owner_lives(face):
+    """A fleet that died twice leaves hundreds in quarantine: one at a time would take hours.
+
+    A message that kills is soon alone.
+    """
     client = face.connect()
     queue, peer, wire = sessions(client, ttl=0.6), face.peer(), face.wire(client)
     open_sessions(queue, 12)
@@ -49,8 +52,8 @@ def test_suspects_come_back_in_groups_that_grow_as_long_as_their_owner_lives(fac
     assert queue.stats().counts["acked"] == 12
 
 
-def test_of_several_suspects_none_is_blamed_and_one_alone_is(engine):
-    """With an owner that dies, nobody knows which of them it was; the fewer there are, the sooner it is known."""
+def test_several_messages_in_quarantine_take_no_blame_and_a_single_one_does(engine):
+    """If their owner dies, the cause is unclear; the fewer there are, the sooner it is found."""
     peer = engine.peer()
     reap = ReclaimExpired("sessions", 100, 0, 100, 2)
     drafts = tuple(NewMessage(f"id{number}", b"x", key=f"k{number}") for number in range(3))
@@ -74,8 +77,8 @@ def test_of_several_suspects_none_is_blamed_and_one_alone_is(engine):
     assert peer.say(GetStats("sessions")).dead == 1
 
 
-def test_two_suspects_are_never_new_at_once_with_one_owner(face):
-    """The second comes when the engine has heard of the owner since: if it kills at once, the first is not blamed."""
+def test_an_owner_never_has_two_messages_from_quarantine_on_probation(face):
+    """The second comes after a heartbeat since the first: if it kills at once, the first takes no blame."""
     client = face.connect()
     queue, peer, wire = sessions(client), face.peer(), face.wire(client)
     open_sessions(queue, 2)
@@ -97,8 +100,8 @@ def test_two_suspects_are_never_new_at_once_with_one_owner(face):
 
 
 @pytest.mark.acceptance("A1-6")
-def test_only_what_was_new_may_be_to_blame_for_the_death_of_an_owner(timed):
-    """A stream that was owned for long has shown that it kills nobody: it comes back as often as pods die."""
+def test_only_new_messages_take_the_blame_for_the_death_of_an_owner(timed):
+    """A stream that was owned for long has proved harmless: it is reassigned as often as pods die."""
     queue = sessions(timed.connect(), max_attempts=3)
     peer = timed.peer()
     open_sessions(queue, 3)
@@ -116,8 +119,8 @@ def test_only_what_was_new_may_be_to_blame_for_the_death_of_an_owner(timed):
     assert all(seen.attempts == seen.crashes == 0 for seen in queue.peek())
 
 
-def test_a_consumer_that_was_taken_for_dead_in_parts_cannot_come_back_between_them(engine):
-    """It would go on with half of what it had, and believe that it has all."""
+def test_a_consumer_that_is_being_reclaimed_in_steps_cannot_come_back(engine):
+    """It would go on with half of its messages, and believe that it has all."""
     peer = engine.peer()
     names = [f"{part}-{number}" for part in range(2) for number in range(128)]
     for part in (names[:128], names[128:]):

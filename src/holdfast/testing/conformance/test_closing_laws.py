@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Closed, LeaseLost, Unavailable
-from holdfast.commands import Acquire, Release, Undo
+from holdfast.commands import Acquire, ReleaseLease, Undo
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import descriptors, threads_of_holdfast, together, until_waiters, waiting_labels
 
@@ -234,7 +234,7 @@ def test_closing_waits_until_the_engine_has_received_a_release(face):
     client, other = face.connect(), face.connect()
     wire = face.wire(client)
     lease = client.lock("x", ttl=60).acquire()
-    wire.fail(Release)
+    wire.fail(ReleaseLease)
     lease.release()
     closing = face.start(client.close)
     time.sleep(3)

@@ -1,4 +1,4 @@
-"""Whoever asks whether a queue is sound is told the truth, also while everybody is at work."""
+"""A consistency check tells the truth, also while producers and consumers are at work."""
 
 import pytest
 
@@ -10,8 +10,8 @@ pytestmark = pytest.mark.capability("queues")
 NOW = Backoff(first=0, most=0)
 
 
-def test_a_sound_queue_is_told_to_be_sound_while_everybody_is_at_work(face):
-    """Sent, taken, done, tried again, given back, buried, sent again: none of it is ever taken for a fault."""
+def test_a_consistent_queue_has_no_faults_while_it_is_in_use(face):
+    """Publish, receive, ack, retry, release, reject, redrive: none of them looks like a fault."""
     queue = face.connect().queue("jobs", backoff=NOW, max_attempts=3)
 
     def handle(message):

@@ -1,4 +1,4 @@
-"""How often each API delivers: what the page of queues says of each of them, seen to happen."""
+"""How often each call delivers: what the page about queues says of each, shown to happen."""
 
 import pytest
 
@@ -11,8 +11,8 @@ pytestmark = pytest.mark.capability("queues")
 
 @pytest.mark.acceptance("C-11")
 @together
-def test_a_message_comes_at_least_once_and_help_against_the_second_time_is_at_hand(face):
-    """Its consumer died after the effect and before the word about it: it comes again, under the same id.
+def test_delivery_is_at_least_once_and_there_is_help_against_the_second_time(face):
+    """A consumer that dies after the effect and before the ack makes the message come again, under the same id.
 
     Whoever keeps that id beside the effect, or does it under `once`, has the effect once; a larger fence tells a
     resource which of the two is the late one.
@@ -37,8 +37,11 @@ def test_a_message_comes_at_least_once_and_help_against_the_second_time_is_at_ha
 
 @pytest.mark.acceptance("C-11")
 @together
-def test_a_publish_that_the_program_repeats_sends_twice_unless_it_has_a_key(face):
-    """One call sends once, whatever happens to its answer; two calls are two, because nobody can know better."""
+def test_a_repeated_publish_call_publishes_twice_without_a_dedup_key(face):
+    """One call publishes once, whatever happens to its answer.
+
+    Two calls are two, because the library cannot know better.
+    """
     queue = face.connect().queue("jobs")
     plain = [queue.publish("x") for _ in range(2)]
     keyed = [queue.publish("y", dedup_key="order-9") for _ in range(2)]
@@ -49,8 +52,11 @@ def test_a_publish_that_the_program_repeats_sends_twice_unless_it_has_a_key(face
 
 
 @pytest.mark.acceptance("A1-18")
-def test_a_reader_that_does_not_read_costs_no_more_than_it_has_asked_for(face):
-    """The rest stays in the engine. A ring carries nothing, so a hundred of them are one, and none can be dropped."""
+def test_a_consumer_that_does_not_read_holds_no_more_than_it_asked_for(face):
+    """The rest stays in the engine.
+
+    A wake-up carries nothing, so a hundred of them are one, and none can be dropped.
+    """
     client, other = face.connect(), face.connect()
     queue, theirs = client.queue("jobs"), other.queue("jobs")
     with queue.consumer(prefetch=4) as slow:
@@ -68,8 +74,8 @@ def test_a_reader_that_does_not_read_costs_no_more_than_it_has_asked_for(face):
         assert len(wakers_of(client)) <= 1
 
 
-def test_who_leaves_with_many_messages_gives_them_back_a_part_at_a_time(face):
-    """A server does nothing else in a step: none may take as long as all of a large consumer's messages."""
+def test_a_consumer_that_leaves_with_many_messages_requeues_them_in_steps(face):
+    """A server does nothing else during a step, so no step may take as long as all messages of a large consumer."""
     client = face.connect()
     queue, wire = client.queue("jobs"), face.wire(client)
     ids = queue.publish_many(range(3 * BATCH_MAX))
@@ -84,8 +90,8 @@ def test_who_leaves_with_many_messages_gives_them_back_a_part_at_a_time(face):
     assert queue.check()
 
 
-def test_a_question_that_comes_late_takes_nothing(face):
-    """Another one was asked in its place, and is answered. What the late one took, nobody would hear of for long."""
+def test_a_receive_that_arrives_late_takes_nothing(face):
+    """Its second copy was answered before. Messages that the late copy took would stay unseen for long."""
     client, other = face.connect(), face.connect().queue("jobs")
     wire, peer = face.wire(client), face.peer()
     other.publish("first")
@@ -103,8 +109,8 @@ def test_a_question_that_comes_late_takes_nothing(face):
     assert other.stats().counts == {"acked": 2, "published": 2, "received": 2}
 
 
-def test_what_a_late_question_has_taken_is_found_by_the_next_one(face):
-    """Nothing was with the consumer that is newer, so that it could not be seen that it was late."""
+def test_the_next_receive_finds_what_a_late_copy_took(face):
+    """The consumer held nothing newer, so the engine could not see that the copy was late."""
     client = face.connect()
     queue = client.queue("jobs")
     with queue.consumer(prefetch=2) as consumer:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from holdfast import BudgetExceeded, LeaseLost, NotAcquired, RateLimited
-from holdfast.commands import FinishOnce, Release, Renew
+from holdfast.commands import FinishOnce, ReleaseLease, Renew
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
 from holdfast.types import RegistryEntry
@@ -23,7 +23,7 @@ def test_an_undelivered_release_is_an_abandoned_delivery(face):
     client = face.connect(observer=events.append)
     wire = face.wire(client)
     lease = client.lock("x", ttl=1).acquire()
-    wire.fail(Release)
+    wire.fail(ReleaseLease)
     lease.release()
     eventually(lambda: "delivery_abandoned" in kinds_of(events, "x"), 15)
     wire.heal()
@@ -40,7 +40,7 @@ def test_a_closing_client_reports_undelivered_releases(face):
     client = face.connect(observer=events.append)
     wire = face.wire(client)
     lease = client.lock("x", ttl=60).acquire()
-    wire.fail(Release)
+    wire.fail(ReleaseLease)
     lease.release()
     client.close(0)
 

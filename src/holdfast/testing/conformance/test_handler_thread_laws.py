@@ -1,4 +1,4 @@
-"""Handlers in threads, and those that only look like plain ones: whoever is called runs to its end, or is refused."""
+"""Handlers in threads, and handlers that only look like plain functions: each runs to its end, or is refused."""
 
 import asyncio
 import subprocess
@@ -23,7 +23,7 @@ class Falsy(Exception):
 
 
 def on_asyncio(program):
-    """What `program(queue)` gives, on an engine and in a loop of its own."""
+    """Return the result of `program(queue)`, on an engine and in a loop of its own."""
 
     async def main():
         async with await aio.connect("memory://") as client:
@@ -37,8 +37,8 @@ async def until(queue, condition):
         await asyncio.sleep(0.01)
 
 
-def test_what_a_plain_handler_gives_to_be_awaited_is_awaited():
-    """A lambda around a coroutine function is called in a thread: were that all, the message would be lost."""
+def test_an_awaitable_that_a_plain_handler_returns_is_awaited():
+    """A lambda around a coroutine function is called in a thread: without the await, the work would not happen."""
     seen = []
 
     async def handle(message):
@@ -60,8 +60,8 @@ def test_what_a_plain_handler_gives_to_be_awaited_is_awaited():
     assert seen == [0, 1]
 
 
-def test_a_handler_whose_body_nobody_would_run_is_refused():
-    """By its kind, before anything is taken; or by what it gives, as an attempt that failed."""
+def test_a_handler_whose_body_would_never_run_is_refused():
+    """By its kind, before any message is received; or by its result, as a failed attempt."""
 
     def generator(message):
         yield message
@@ -80,8 +80,8 @@ def test_a_handler_whose_body_nobody_would_run_is_refused():
     assert on_asyncio(program) == ["InvalidConfig"] * 2
 
 
-def test_the_blocking_face_refuses_what_nobody_would_await_or_iterate():
-    """Also of an object that can be called, and of a lambda."""
+def test_the_blocking_face_refuses_results_that_nothing_awaits_or_iterates():
+    """Also from a callable object, and from a lambda."""
 
     class Handler:
         async def __call__(self, message):
@@ -99,8 +99,8 @@ def test_the_blocking_face_refuses_what_nobody_would_await_or_iterate():
         assert [letter.error.partition("(")[0] for letter in queue.dlq.list()] == ["InvalidConfig"]
 
 
-def test_an_error_that_is_false_is_an_error():
-    """Some errors have a length: of nothing wrong in particular, but wrong."""
+def test_an_exception_that_is_falsy_is_still_an_error():
+    """Some exceptions have a length, which may be 0."""
 
     async def program(queue):
         async def handle(_message):
@@ -114,8 +114,8 @@ def test_an_error_that_is_false_is_an_error():
     assert on_asyncio(program) == ["Falsy()"]
 
 
-def test_a_run_waits_for_no_handler_that_goes_on_and_the_next_has_hands_of_its_own(face):
-    """Nobody can end a thread. What it had is given back at once, and the next run does without it."""
+def test_a_run_does_not_wait_for_a_thread_that_goes_on_and_the_next_run_has_its_own(face):
+    """A thread cannot be ended. Its message is requeued at once, and the next run does without that thread."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(5))
     gate, begun = threading.Event(), []
@@ -143,7 +143,7 @@ def test_a_run_waits_for_no_handler_that_goes_on_and_the_next_has_hands_of_its_o
 
 
 def test_a_second_run_at_the_same_time_is_refused_and_does_no_harm():
-    """It is told; the first one's hands go on."""
+    """The second run raises; the threads of the first go on."""
     begun = []
 
     async def program(queue):
@@ -162,8 +162,8 @@ def test_a_second_run_at_the_same_time_is_refused_and_does_no_harm():
     assert sorted(begun) == [1, 2]
 
 
-def test_handlers_of_two_leases_are_told_once_each(timed):
-    """One goes on after its lease was lost; then the next lease is in doubt, and goes on being so."""
+def test_handlers_of_two_sessions_learn_once_each_of_their_loss(timed):
+    """One goes on after its session was lost; then the next session is in doubt, and stays so."""
     client, other = timed.connect(), timed.connect()
     queue, told, begun, gate = client.queue("jobs", ttl=1, grace=0), [], [], threading.Event()
 
@@ -218,7 +218,7 @@ asyncio.run(main())
 """
 
 
-def test_a_plain_handler_without_end_does_not_keep_the_process():
-    """Its message was given back: there is nothing left to wait for."""
+def test_a_plain_handler_without_end_does_not_keep_the_process_alive():
+    """Its message was requeued: there is nothing left to wait for."""
     ended = subprocess.run([sys.executable, "-c", ENDLESS], check=False, capture_output=True, text=True, timeout=30)
     assert (ended.returncode, ended.stdout) == (0, "begun\n1\n"), ended.stderr

@@ -1,4 +1,4 @@
-"""Keys, priorities and parts: the order of messages, where one is asked for."""
+"""Keys, priorities and partitions: the order of messages, where one is asked for."""
 
 import random
 import threading
@@ -21,8 +21,8 @@ def taken(consumer, most=100):
 
 
 @pytest.mark.large
-def test_one_message_of_a_key_is_handed_out_at_a_time_in_the_order_of_sending(face):
-    """Whoever has the first is in nobody's way; the next comes when it is done, and others wait for nothing."""
+def test_messages_of_a_key_are_delivered_one_at_a_time_in_order(face):
+    """The first blocks no other key; the next comes when it is acked, and messages without a key wait for nothing."""
     queue = face.connect().queue("orders")
     for number in range(3):
         queue.publish(("ann", number), key="ann")
@@ -48,8 +48,8 @@ def test_one_message_of_a_key_is_handed_out_at_a_time_in_the_order_of_sending(fa
     assert queue.check()
 
 
-def test_the_order_of_a_key_outlives_retries_releases_and_losses(face):
-    """While the first is tried again, later ones of its key wait: else a retry would change the order."""
+def test_the_order_of_a_key_survives_retries_releases_and_losses(face):
+    """While the first is retried, later ones of its key wait: otherwise a retry would change the order."""
     queue = face.connect().queue("orders", backoff=NOW)
     queue.publish_many([1, 2, 3], key="k")
     seen = []
@@ -68,8 +68,8 @@ def test_the_order_of_a_key_outlives_retries_releases_and_losses(face):
     assert queue.check()
 
 
-def test_a_dead_letter_makes_way_for_the_next_of_its_key_and_comes_back_behind_all(face):
-    """A poisoned message must not hold up its key for ever; once it is redriven, it is the newest."""
+def test_a_dead_letter_frees_its_key_and_comes_back_behind_all(face):
+    """A message that always fails must not block its key for ever; once it is redriven, it is the newest."""
     queue = face.connect().queue("orders")
     queue.publish_many(["bad", "good"], key="k")
     with queue.consumer(prefetch=9) as consumer:
@@ -88,8 +88,8 @@ def test_a_dead_letter_makes_way_for_the_next_of_its_key_and_comes_back_behind_a
 
 
 @together
-def test_keys_are_kept_in_order_by_many_workers_that_fail(face):
-    """T31: each key is worked on by one at a time, and what was done to it is what was sent, in that order."""
+def test_many_failing_workers_keep_the_order_of_keys(face):
+    """T31: one worker at a time handles a key, and the effects have the order of publication."""
     queue = face.connect().queue("orders", backoff=NOW, max_attempts=50)
     rng = random.Random(7)
     bodies = [[key, number] for number in range(6) for key in range(10)]
@@ -122,8 +122,8 @@ def test_keys_are_kept_in_order_by_many_workers_that_fail(face):
     assert queue.check()
 
 
-def test_what_is_urgent_comes_first_and_nothing_waits_for_ever(face):
-    """T32: of seven turns the urgent lane is first in four; the last lane has one, however much is urgent."""
+def test_urgent_messages_come_first_and_none_starves(face):
+    """T32: out of 7 fetches, 4 try `high` first and 1 tries `low`, however many messages are urgent."""
     queue = face.connect().queue("jobs")
     queue.publish_many([f"low {number}" for number in range(40)], priority="low")
     queue.publish_many([f"usual {number}" for number in range(40)])
@@ -141,8 +141,11 @@ def test_what_is_urgent_comes_first_and_nothing_waits_for_ever(face):
     assert queue.check()
 
 
-def test_a_take_with_share_leaves_others_theirs(engine):
-    """What comes at once is spread over all who are there, not given to whoever asks first, or most often."""
+def test_a_receive_with_a_fair_share_leaves_messages_for_others(engine):
+    """Messages that become ready together are spread over all consumers, and do not go to the first or the most eager.
+
+    Essages that become ready together are spread over all consumers, and do not go to the first or the most eager.
+    """
     peer = engine.peer()
     for token in ("a", "b", "c"):
         peer.say(Join("jobs", token, "", token, 60_000))
@@ -178,8 +181,8 @@ def test_a_bad_key_or_priority_is_refused_before_anything_is_sent(face, options,
     assert queue.stats().counts == {}
 
 
-def test_a_key_goes_to_one_part_and_the_parts_are_queues_like_any_other(face):
-    """So the order of a key is kept, and everything that can be done with a queue can be done with a part."""
+def test_a_key_goes_to_one_partition_and_partitions_are_queues(face):
+    """So the order of a key is kept, and a partition can do everything that a queue can."""
     whole = face.connect().queue("orders").partitioned(4)
     for number in range(20):
         whole.publish(number, key=f"k{number % 5}")

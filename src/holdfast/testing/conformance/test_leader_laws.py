@@ -5,7 +5,7 @@ import time
 import pytest
 
 from holdfast import LeaseLost, NotFound, NotOwner
-from holdfast.commands import Acquire, Release, Renew
+from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together, until_waiters
 
@@ -204,7 +204,7 @@ def test_a_candidate_with_an_offer_does_not_lead_yet(face):
     assert leader.candidates() == []
     peer.say(Acquire("x", "token", "", 30_000, wait=True))
     assert leader.current() is not None
-    peer.say(Release("x", "token"))
+    peer.say(ReleaseLease("x", "token"))
 
 
 def test_the_work_of_a_leader_gives_its_result_or_its_error(face):

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import InvalidConfig, InvalidName, LeaseLost, NotAcquired
-from holdfast.commands import Acquire, Release
+from holdfast.commands import Acquire, ReleaseLease
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
 
@@ -60,7 +60,7 @@ def test_a_reentrant_lock_counts_and_the_engine_sees_one_lease(face):
             raise ZeroDivisionError
         outer.check()
 
-    assert len(wire.commands(Acquire)) == len(wire.commands(Release)) == 1
+    assert len(wire.commands(Acquire)) == len(wire.commands(ReleaseLease)) == 1
     assert client.show("x").holder is None
 
 

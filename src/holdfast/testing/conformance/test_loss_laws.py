@@ -5,7 +5,7 @@ import time
 import pytest
 
 from holdfast import LeaseLost
-from holdfast.commands import Acquire, Release, Renew
+from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together, until_waiters
 
@@ -279,9 +279,9 @@ def test_a_lease_that_the_engine_lost_is_reported_after_a_resent_acquire(face):
     client, peer = face.connect(), face.peer()
     face.wire(client).lose_reply(Acquire, times=1)
     lease = client.lock("x", ttl=30).acquire()
-    peer.say(Release("x", lease.token))  # as if the engine was restored from a backup
+    peer.say(ReleaseLease("x", lease.token))  # as if the engine was restored from a backup
     peer.say(Acquire("x", "other", "", 30_000, wait=False))
-    peer.say(Release("x", "other"))
+    peer.say(ReleaseLease("x", "other"))
 
     with pytest.raises(LeaseLost):
         lease.release()

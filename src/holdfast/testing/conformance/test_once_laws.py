@@ -6,7 +6,7 @@ import time
 import pytest
 
 from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
-from holdfast.commands import Acquire, BeginOnce, FinishOnce, MarkDone, Release, Released, Undo, WaiterHeartbeat
+from holdfast.commands import Acquire, BeginOnce, FinishOnce, MarkDone, Released, ReleaseLease, Undo, WaiterHeartbeat
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import passing, together, until_waiters
 
@@ -241,7 +241,7 @@ def test_lost_answers_change_nothing(face, reached):
 def test_a_second_copy_of_the_end_brings_back_nothing(face):
     """The first copy released and left the note; what happened to that since is not the second one's to change."""
     once, peer = face.connect().once("payments"), face.peer()
-    end = FinishOnce(Release("payments/42", "t"), MarkDone("payments/42", '{"result":"old"}', 60_000))
+    end = FinishOnce(ReleaseLease("payments/42", "t"), MarkDone("payments/42", '{"result":"old"}', 60_000))
     peer.say(BeginOnce(Acquire("payments/42", "t", "{}", 60_000, wait=False)))
 
     assert [peer.say(end), once.seen("42")] == [Released(), True]

@@ -1,4 +1,4 @@
-"""Claims: a key that nobody vouches for is had at once, by one; and what a claim leaves behind is told."""
+"""Claims: one owner gets a key without a live holder at once; and whatever a claim leaves behind becomes an event."""
 
 import time
 
@@ -19,8 +19,8 @@ NOW = Backoff(0, 1, 0, 0)
 
 
 @pytest.mark.acceptance("A1-5")
-def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
-    """Of two who claim what a dead consumer had, one gets it, without waiting for the grace."""
+def test_one_owner_claims_a_key_and_the_others_learn_who(face):
+    """If two owners claim a dead consumer's key, one gets it, without waiting for the grace."""
     queue, other = (sessions(face.connect(), grace=30) for _ in range(2))
     peer = face.peer()
     open_sessions(queue, 1)
@@ -45,8 +45,8 @@ def test_a_key_is_claimed_by_one_and_the_others_are_told_who(face):
     assert queue.check()
 
 
-def test_what_nobody_has_is_claimed_before_those_that_came_earlier(face):
-    """It need not wait for its turn; and it does not come again as something new."""
+def test_a_ready_key_can_be_claimed_before_earlier_ones(face):
+    """It does not wait for its turn; and it does not come again as an event."""
     queue = sessions(face.connect())
     open_sessions(queue, 3)
     with queue.owner() as owner:
@@ -57,8 +57,8 @@ def test_what_nobody_has_is_claimed_before_those_that_came_earlier(face):
     assert queue.check()
 
 
-def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
-    """A claim is not what it waits for: the next that comes is told at once, and not when it looks by itself."""
+def test_an_owner_that_claims_while_it_waits_is_still_woken(face):
+    """A claim does not end the wait of the reader: the next assignment comes at once, and not at the next recheck."""
     queue = sessions(face.connect(), grace=30)
     peer = face.peer()
     open_sessions(queue, 1)
@@ -75,8 +75,8 @@ def test_whoever_claims_while_it_waits_is_rung_all_the_same(face):
         assert time.monotonic() - began < 2
 
 
-def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
-    """Else two parts of a program would begin the same."""
+def test_an_assignment_that_is_claimed_before_its_event_comes_once(face):
+    """Otherwise two parts of a program would start the same work."""
     queue = sessions(face.connect())
     open_sessions(queue, 3)
     with queue.owner() as owner:
@@ -93,8 +93,8 @@ def test_what_was_taken_and_is_claimed_before_it_is_told_comes_once(face):
         assert owner.assignments["chat-0"].fence == first.fence
 
 
-def test_a_claim_that_meets_the_reader_in_the_middle_of_its_taking_is_given_the_work_alone(monkeypatch):
-    """It is in the books, and not yet among the news: whoever looks there finds nothing to take away."""
+def test_a_claim_in_the_middle_of_a_fetch_gets_the_assignment_alone(monkeypatch):
+    """The assignment is held, and its event is not queued yet: the claim cannot remove it there."""
     claimed, fetch = [], OwnerConsumer.fetch
     with holdfast.connect("memory://meeting") as client:
         queue = sessions(client)
@@ -114,8 +114,8 @@ def test_a_claim_that_meets_the_reader_in_the_middle_of_its_taking_is_given_the_
 
 
 @together
-def test_each_key_is_given_once_to_whoever_reads_or_to_whoever_claims(face):
-    """Two parts of a program that each begin what they are given never begin the same."""
+def test_each_key_is_handed_out_once_to_the_reader_or_to_a_claim(face):
+    """Two parts of a program that each start what they get never start the same work."""
     keys = [f"chat-{number}" for number in range(40)]
     queue = sessions(face.connect(), ttl=30)
     with queue.owner() as owner:
@@ -135,8 +135,8 @@ def test_each_key_is_given_once_to_whoever_reads_or_to_whoever_claims(face):
     assert sorted(given()) == sorted(keys)
 
 
-def test_a_claim_whose_answer_is_lost_is_told_at_once_also_to_whoever_is_full(face):
-    """Else it would be owned, for a minute or for hours, by somebody who does not know."""
+def test_a_claim_whose_answer_is_lost_becomes_an_event_at_once_also_in_a_full_owner(face):
+    """Otherwise the owner would hold the key for minutes without knowing it."""
     client = face.connect()
     queue = sessions(client)
     open_sessions(queue, 3)
@@ -154,8 +154,8 @@ def test_a_claim_whose_answer_is_lost_is_told_at_once_also_to_whoever_is_full(fa
     assert queue.check()
 
 
-def test_what_is_just_being_ended_is_not_given_to_whoever_claims_it(face):
-    """It would own what is somebody else's a moment later, and no check would say so."""
+def test_an_assignment_whose_outcome_is_being_recorded_cannot_be_claimed(face):
+    """The claim would get a key that another owner has a moment later, and no check would show it."""
     queue = sessions(face.connect())
     open_sessions(queue, 2)
     with queue.owner() as owner:
@@ -168,8 +168,8 @@ def test_what_is_just_being_ended_is_not_given_to_whoever_claims_it(face):
         assert owner.claim("chat-1").fence == work.fence
 
 
-def test_a_refused_claim_says_why_in_words_about_the_key(face):
-    """Whoever reads it in a log knows what to wait for; a lease, and for how long, is none of its matter."""
+def test_the_error_of_a_refused_claim_is_about_the_key(face):
+    """A reader of the log learns what to wait for; the ttl of a lease does not matter to it."""
     queue = sessions(face.connect(), backoff=NOW)
     with queue.owner("pod") as owner:
         queue.publish("x", key="chat-0")
@@ -187,8 +187,8 @@ def test_a_refused_claim_says_why_in_words_about_the_key(face):
 
 
 @together
-def test_what_was_claimed_is_told_as_lost_also_if_nobody_had_asked_for_news_before(face):
-    """Before anything new, and not a minute later."""
+def test_a_claimed_key_is_reported_as_lost_also_before_the_first_event(face):
+    """Before any assignment, and not a minute later."""
     client = face.connect()
     queue, other = sessions(client), sessions(face.connect())
     open_sessions(queue, 1)

@@ -1,4 +1,4 @@
-"""What owners cost: little, however much they own and in however many parts; and nobody waits for a look."""
+"""The cost of owners: small, however many keys and partitions they have; and no owner waits for a recheck."""
 
 import time
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.capability("queues")
 
 @together
 def test_a_hundred_keys_cost_as_many_heartbeats_as_one(face):
-    """One lease vouches for all of them."""
+    """One session covers all of them."""
     client = face.connect()
     queue = sessions(client)
     wire = face.wire(client)
@@ -32,8 +32,8 @@ def test_a_hundred_keys_cost_as_many_heartbeats_as_one(face):
         assert 2 <= counts[1] <= counts[0] + 3
 
 
-def test_what_happens_in_one_part_costs_nothing_in_the_others(face):
-    """A key that ends is one command, in however many parts its owner is."""
+def test_an_event_in_one_partition_costs_nothing_in_the_others(face):
+    """A key that ends is one command, however many partitions its owner has."""
     client = face.connect()
     whole = sessions(client, ttl=30).partitioned(8)
     open_sessions(whole, 6)
@@ -51,8 +51,8 @@ def test_what_happens_in_one_part_costs_nothing_in_the_others(face):
         assert len(wire.commands(Receive)) <= 4
 
 
-def test_whoever_has_all_it_may_passes_the_ring_on(face):
-    """It was rung for what it has no room for: others need not wait until they look by themselves."""
+def test_a_full_owner_passes_its_wake_up_on(face):
+    """It was woken for a key that it has no room for: others need not wait for their recheck."""
     whole, other = (sessions(face.connect(), ttl=30).partitioned(2) for _ in range(2))
     keys = {whole.part(key).name: key for key in ("a", "b", "c", "d", "e")}
     with whole.owner(most=1) as first, other.owner() as second:

@@ -1,4 +1,4 @@
-"""The ends of owners and of what they own: told to whoever has to know, and nothing is left behind."""
+"""The end of owners and assignments: every owner that has to know learns of it, and nothing is left behind."""
 
 import os
 import time
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.capability("queues")
 
 
 @together
-def test_an_owner_that_was_taken_for_dead_is_told_of_all_that_it_lost(face):
-    """And comes back by itself; whatever it still says of what it had is refused, as somebody else has it."""
+def test_an_owner_that_was_declared_dead_learns_of_all_its_losses(face):
+    """It starts a new session by itself; outcomes for the lost keys are refused, because others have them."""
     client = face.connect()
     queue, other = sessions(client), sessions(face.connect())
     wire = face.wire(client)
@@ -48,8 +48,8 @@ def test_an_owner_that_was_taken_for_dead_is_told_of_all_that_it_lost(face):
             assert all(work.fence > taken[work.key].fence for work in back)
 
 
-def test_what_the_engine_has_forgotten_is_lost_though_its_owner_lives(face):
-    """After a failover a take may be undone: who still believes in it is told, and does not go on."""
+def test_a_key_that_the_engine_forgot_is_lost_although_its_owner_lives(face):
+    """A failover may undo a receive: the owner that still believes in it gets an event, and stops."""
     queue = sessions(face.connect())
     peer = face.peer()
     with queue.owner() as owner:
@@ -67,8 +67,11 @@ def test_what_the_engine_has_forgotten_is_lost_though_its_owner_lives(face):
         assert owner.owned == 1
 
 
-def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
-    """What came with it is told afterwards: else it would be owned, for hours, by somebody who does not know."""
+def test_an_interrupt_during_a_dead_lettering_leaves_no_key_unseen(face):
+    """The keys that came with it become events later.
+
+    Otherwise the owner would hold them for hours without knowing it.
+    """
     client = face.connect()
     queue = sessions(client)
     client.queue("sessions", codec="bytes").publish(b"{no json", key="bad")
@@ -85,8 +88,8 @@ def test_an_interruption_while_something_is_buried_leaves_nothing_unseen(face):
     assert queue.check()
 
 
-def test_a_closed_client_ends_an_owner_that_has_all_it_may(face):
-    """It stands in no line, and hears of it all the same."""
+def test_a_closed_client_ends_a_full_owner(face):
+    """It does not wait for messages, and learns of the end all the same."""
     client = face.connect()
     queue = sessions(client)
     open_sessions(queue, 2)
@@ -101,8 +104,8 @@ def test_a_closed_client_ends_an_owner_that_has_all_it_may(face):
     closing.result()
 
 
-def test_an_owner_of_many_leaves_in_steps_that_are_short(face):
-    """A server that serves others must not stand still while one of its clients goes home."""
+def test_an_owner_of_many_keys_leaves_in_short_steps(face):
+    """A server must not stop serving others while one of its clients leaves."""
     client = face.connect()
     queue = sessions(client)
     queue.publish_many(range(300), key=str)
@@ -117,8 +120,8 @@ def test_an_owner_of_many_leaves_in_steps_that_are_short(face):
     assert queue.check()
 
 
-def test_an_engine_that_is_away_is_waited_for_once_at_the_end_and_not_in_each_part(face):
-    """Whoever stops a pod does not wait for minutes; what it had is given back when the engine can be told."""
+def test_a_leaving_owner_waits_once_for_an_absent_engine_not_once_per_partition(face):
+    """A pod does not take minutes to stop; the keeper gives its keys back when the engine answers again."""
     client = face.connect()
     whole = sessions(client, ttl=30).partitioned(4)
     open_sessions(whole, 8)
@@ -134,8 +137,8 @@ def test_an_engine_that_is_away_is_waited_for_once_at_the_end_and_not_in_each_pa
     assert whole.check()
 
 
-def test_a_forked_child_is_told_of_nothing_that_its_parent_took(tmp_path):
-    """Two processes would begin the same work; and the parent's goes on."""
+def test_a_forked_child_gets_no_event_about_its_parents_keys(tmp_path):
+    """Two processes would start the same work; and the parent goes on."""
     with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
         queue = sessions(client, ttl=30)
         open_sessions(queue, 2)
@@ -158,8 +161,8 @@ def test_a_forked_child_is_told_of_nothing_that_its_parent_took(tmp_path):
 
 
 @pytest.mark.acceptance("A1-19")
-def test_stopping_is_told_once_and_leaves_nothing(face):
-    """Before it begins, twice, and after the end: no harm; what was owned is ready for others."""
+def test_a_stop_is_reported_once_and_leaves_nothing(face):
+    """Before it begins, twice, and after the end: no harm; its keys are ready for others."""
     client = face.connect()
     queue = sessions(client)
     open_sessions(queue, 2)
@@ -182,7 +185,7 @@ def test_stopping_is_told_once_and_leaves_nothing(face):
 
 
 def test_a_closed_client_ends_its_owner(face):
-    """Whoever waits for news is told why there are none."""
+    """A reader that waits for events learns why there are no more."""
     client = face.connect()
     queue = sessions(client)
     with queue.owner() as owner:

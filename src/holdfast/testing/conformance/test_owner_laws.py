@@ -1,4 +1,4 @@
-"""Owners: one holder per key, for hours, and as many as it may have."""
+"""Owners: one owner per key, for hours, up to its limit of keys."""
 
 import sys
 import threading
@@ -16,8 +16,8 @@ NOW = Backoff(0, 1, 0, 0)
 
 @pytest.mark.acceptance("A1-1")
 @pytest.mark.large
-def test_what_comes_at_once_is_spread_over_all_owners(face):
-    """Each stream has one owner, who knows what was sent about it; its lease is no longer than the ttl."""
+def test_keys_that_come_together_are_spread_over_all_owners(face):
+    """Each stream has one owner, which has the published body; its lease is no longer than the ttl."""
     queue, other = (sessions(face.connect()) for _ in range(2))
     with queue.owner("pod-a") as first, other.owner("pod-b") as second:
         open_sessions(queue, 2)
@@ -36,8 +36,8 @@ def test_what_comes_at_once_is_spread_over_all_owners(face):
 
 
 @pytest.mark.large
-def test_a_key_that_is_done_is_free_in_the_same_step(face):
-    """The next that was sent for it comes with a larger fence; what was done cannot be done again."""
+def test_an_acked_key_is_free_in_the_same_step(face):
+    """The next message of the key comes with a larger fence; a second ack is refused."""
     queue = sessions(face.connect())
     with queue.owner() as owner:
         queue.publish("first", key="chat")
@@ -56,8 +56,8 @@ def test_a_key_that_is_done_is_free_in_the_same_step(face):
 
 
 @pytest.mark.acceptance("A1-20")
-def test_what_is_handed_back_uses_no_attempt_and_what_fails_does(face):
-    """Also when an owner leaves with everything that it has; the last failure is a dead letter."""
+def test_a_release_uses_no_attempt_and_a_retry_does(face):
+    """Also when an owner leaves with all its keys; the last failure makes a dead letter."""
     queue = sessions(face.connect(), max_attempts=2, backoff=NOW)
     with queue.owner() as owner:
         queue.publish("x", key="chat")
@@ -76,8 +76,8 @@ def test_what_is_handed_back_uses_no_attempt_and_what_fails_does(face):
     assert (letter.reason, letter.attempts, letter.error) == ("attempts used up", 2, "no answer again")
 
 
-def test_works_may_end_while_it_is_asked_whether_any_is_new():
-    """By other threads, at any moment."""
+def test_assignments_may_end_while_known_entries_are_collected():
+    """In other threads, at any moment."""
     before = sys.getswitchinterval()
     with holdfast.connect("memory://many-hands") as client, client.queue("sessions").owner() as owner:
         (consumer,) = owner._core.consumers
@@ -105,8 +105,8 @@ def test_works_may_end_while_it_is_asked_whether_any_is_new():
             consumer.held = {}
 
 
-def test_an_owner_takes_no_more_than_it_may_and_more_when_there_is_room(face):
-    """So a slow reader has as much as it can carry, and others get the rest."""
+def test_an_owner_holds_no_more_than_its_limit_and_takes_more_when_there_is_room(face):
+    """So a slow reader holds as much as it can handle, and others get the rest."""
     queue = sessions(face.connect())
     open_sessions(queue, 5)
     with queue.owner(most=2) as owner:
@@ -119,8 +119,8 @@ def test_an_owner_takes_no_more_than_it_may_and_more_when_there_is_room(face):
     assert queue.stats().ready == 4
 
 
-def test_what_an_owner_is_told_is_equal_only_to_the_same_news(face):
-    """Of one work: that it came, and that it was lost, are not the same."""
+def test_owner_events_are_equal_only_if_their_kind_and_content_are(face):
+    """`Assigned` and `AssignmentLost` of one assignment are not equal."""
     queue = sessions(face.connect())
     open_sessions(queue, 1)
     with queue.owner() as owner:
@@ -129,8 +129,8 @@ def test_what_an_owner_is_told_is_equal_only_to_the_same_news(face):
         assert Assigned(work) != AssignmentLost(work)
 
 
-def test_the_same_news_comes_to_a_function(face):
-    """One word for everything that happens, until it has ended."""
+def test_run_calls_a_function_with_the_same_events(face):
+    """One function for all events, until the last one."""
     queue = sessions(face.connect())
     open_sessions(queue, 2)
     seen = []
@@ -145,8 +145,8 @@ def test_the_same_news_comes_to_a_function(face):
     assert seen == ["Assigned", "Assigned", "OwnerStopped"]
 
 
-def test_owners_of_all_parts_are_one_owner(face):
-    """One reader hears of every part; a claim goes where the key is."""
+def test_an_owner_of_all_partitions_is_one_owner(face):
+    """One reader gets the events of every partition; a claim goes to the partition of its key."""
     whole = sessions(face.connect()).partitioned(3)
     for number in range(12):
         whole.publish(number, key=f"chat-{number}")
@@ -173,8 +173,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("options", "error", "says"), BAD)
-def test_a_bad_owner_is_refused_before_anything_is_sent(face, options, error, says):
-    """With the rule that it breaks."""
+def test_bad_owner_options_are_refused_before_anything_is_sent(face, options, error, says):
+    """With the rule that they break."""
     queue = sessions(face.connect())
     with pytest.raises(error, match=says):
         queue.owner(**options)
@@ -186,8 +186,8 @@ def test_a_bad_owner_is_refused_before_anything_is_sent(face, options, error, sa
         queue.owner().next()
 
 
-def test_whoever_has_no_name_is_called_by_its_pod(face, monkeypatch):
-    """For people: two of one name are two all the same."""
+def test_an_owner_without_a_name_has_the_name_of_its_pod(face, monkeypatch):
+    """For people to read: two owners of one name are still two."""
     monkeypatch.setenv("POD_IP", "10.0.0.7")
     by_ip = sessions(face.connect()).owner()
     monkeypatch.setenv("POD_NAME", "chat-7f")

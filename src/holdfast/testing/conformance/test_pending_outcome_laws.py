@@ -1,4 +1,4 @@
-"""What the engine has not heard yet: work that is done is not given back, whatever ends meanwhile."""
+"""Outcomes that have not reached the engine yet: finished work is not requeued, whatever ends in the meantime."""
 
 import subprocess
 import sys
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.capability("queues")
 
 
 @together
-def test_the_end_of_a_consumer_does_not_overtake_its_words(face):
-    """It has said `ack`, and was believed; then the engine comes back just as the block is left."""
+def test_the_leave_of_a_consumer_does_not_overtake_its_outcomes(face):
+    """An ack was accepted; then the engine comes back just as the block ends."""
     client, other = face.connect(), face.connect().queue("jobs")
     queue = client.queue("jobs")
     queue.publish_many(["done", "not begun"])
@@ -44,8 +44,8 @@ def test_the_end_of_a_consumer_does_not_overtake_its_words(face):
 
 
 @together
-def test_whoever_leaves_with_much_gives_it_back_in_steps(face):
-    """By itself, and by the keeper if the engine was away as the block was left. No step has more than a part."""
+def test_a_consumer_with_many_messages_requeues_them_in_steps(face):
+    """By itself, or by the keeper if the engine was away when the block ended. No step has more than a batch."""
     client, other, count = face.connect(), face.connect().queue("jobs"), 2 * BATCH_MAX + 10
     other.publish_many(range(count))
     for trouble in (False, True):
@@ -68,7 +68,7 @@ def test_whoever_leaves_with_much_gives_it_back_in_steps(face):
 
 
 @together
-def test_a_closed_client_still_gives_back_all_that_it_has(face):
+def test_a_closed_client_still_requeues_all_its_messages(face):
     """Its keeper ends with the last step, and not with the first one."""
     client, other, count = face.connect(), face.connect().queue("jobs"), 2 * BATCH_MAX + 10
     other.publish_many(range(count))
@@ -85,8 +85,8 @@ def test_a_closed_client_still_gives_back_all_that_it_has(face):
 
 
 @together
-def test_a_worker_that_stops_in_an_outage_gives_nothing_back_that_is_done(face):
-    """A deployment while the engine is away: everything that handlers have done stays done."""
+def test_a_worker_that_stops_in_an_outage_requeues_no_finished_work(face):
+    """A deployment while the engine is away: all finished work stays finished."""
     client, other = face.connect(), face.connect().queue("jobs")
     queue = client.queue("jobs")
     queue.publish_many(range(8))
@@ -112,8 +112,8 @@ def test_a_worker_that_stops_in_an_outage_gives_nothing_back_that_is_done(face):
     assert other.stats().counts.get("lost", 0) == 0
 
 
-def test_a_message_that_comes_as_its_worker_is_stopped_is_given_back_unused(face):
-    """T26: its question was on its way, and the answer brings something. Nobody begins with it; the next one has it."""
+def test_a_message_that_arrives_while_its_worker_stops_is_released(face):
+    """T26: the receive was on its way. No handler starts, and the next worker gets the message."""
     client, other = face.connect(), face.connect().queue("jobs")
     other.publish_many(range(3))
     there, go = face.wire(client).hold(Receive)
@@ -131,8 +131,8 @@ def test_a_message_that_comes_as_its_worker_is_stopped_is_given_back_unused(face
     assert other.consumers() == []
 
 
-def test_what_was_taken_ahead_is_not_handed_out_in_doubt(timed):
-    """Others may have it by now. If the engine was only away, it is handed out after all."""
+def test_prefetched_messages_are_not_returned_while_the_session_is_in_doubt(timed):
+    """Others may have them by now. If the engine was only away, they are returned after all."""
     client = timed.connect()
     queue, heir = client.queue("jobs", ttl=20, grace=0), timed.connect().queue("jobs", ttl=20, grace=0)
     queue.publish_many(range(3))
@@ -160,8 +160,8 @@ def test_what_was_taken_ahead_is_not_handed_out_in_doubt(timed):
 
 
 @together
-def test_a_closed_client_hands_out_nothing_more(face):
-    """Not even what its consumer has taken ahead. Nor does anybody get messages by asking for none."""
+def test_a_closed_client_returns_no_more_messages(face):
+    """Not even prefetched ones. And `receive(0)` is refused."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish_many(range(2))
@@ -222,8 +222,8 @@ FORKS = {
 
 
 @pytest.mark.parametrize("held", FORKS)
-def test_a_forked_child_does_not_settle_its_parents_message(tmp_path, held):
-    """Neither by a word nor by leaving the block, which it does as it exits."""
+def test_a_forked_child_does_not_finish_its_parents_message(tmp_path, held):
+    """Neither by an outcome nor by the end of the block, which comes as it exits."""
     program, told = FORKS[held]
     ended = subprocess.run(
         [sys.executable, "-c", program, f"sqlite:///{tmp_path}/jobs.db"],
@@ -236,7 +236,7 @@ def test_a_forked_child_does_not_settle_its_parents_message(tmp_path, held):
 
 
 def test_many_messages_go_through_a_small_bound(face):
-    """As many as there is room for at a time; whoever waits is not kept out by asking for more than there can be."""
+    """As many as there is room for at a time; a producer is not kept out because it asks for more than can ever fit."""
     queue = face.connect().queue("jobs", bound=5)
     sending = face.start(queue.publish_many, range(12), timeout=20)
     worker = queue.worker(lambda _message: None, concurrency=2)
@@ -248,8 +248,8 @@ def test_many_messages_go_through_a_small_bound(face):
 
 
 @together
-def test_an_outage_in_the_middle_of_many_tells_what_was_sent(face):
-    """To repeat the whole call would send those twice."""
+def test_an_outage_during_publish_many_names_what_was_published(face):
+    """A repeat of the whole call would publish those twice."""
     client = face.connect()
     queue = client.queue("jobs")
     wire = face.wire(client)
@@ -262,8 +262,8 @@ def test_an_outage_in_the_middle_of_many_tells_what_was_sent(face):
     assert [seen.id for seen in queue.peek(limit=300)] == list(cut.value.sent)
 
 
-def buried(queue, count):
-    """So many dead letters; and their ids."""
+def dead_lettered(queue, count):
+    """Return the ids of that many new dead letters."""
     queue.publish_many(range(count))
     with queue.consumer(prefetch=count) as consumer:
         for each in consumer.receive(count, timeout=5):
@@ -272,11 +272,11 @@ def buried(queue, count):
 
 
 def test_dead_letters_whose_answer_was_lost_are_counted_once(face):
-    """The second copy of the command answers what the first one did."""
+    """The second copy of the command gets the answer of the first."""
     client = face.connect()
     queue = client.queue("jobs")
     wire = face.wire(client)
-    ids = buried(queue, 4)
+    ids = dead_lettered(queue, 4)
     wire.lose_reply(Redrive, 1)
     assert queue.dlq.redrive(ids[:2]) == 2
     wire.lose_reply(Purge, 1)
@@ -287,10 +287,13 @@ def test_dead_letters_whose_answer_was_lost_are_counted_once(face):
 
 
 @together
-def test_all_dead_letters_are_those_of_the_beginning(face):
-    """What dies again meanwhile is not sent again: with a worker that buries, that would never end."""
+def test_a_redrive_of_all_takes_the_dead_letters_of_its_beginning(face):
+    """Messages that die again in the meantime are not redriven.
+
+    With a worker that rejects them, that would never end.
+    """
     queue = face.connect().queue("jobs", max_attempts=1)
-    buried(queue, 12)
+    dead_lettered(queue, 12)
 
     def handle(_message):
         raise Reject("still no use")

@@ -1,4 +1,4 @@
-"""Queues: nothing is lost, each message is with one consumer at a time, and what fails is kept."""
+"""Queues: nothing is lost, each message is with one consumer at a time, and failed messages are kept."""
 
 import time
 
@@ -25,7 +25,7 @@ NAMES = ["jobs", "a:b:c", "with spaces", "очередь/✓", "{tag}", "/"]
 
 
 def take_all(queue, count=100):
-    """Whatever is ready, taken and acknowledged."""
+    """Receive and ack every ready message."""
     with queue.consumer(prefetch=count) as consumer:
         messages = consumer.receive(count, timeout=0)
         for message in messages:
@@ -35,8 +35,8 @@ def take_all(queue, count=100):
 
 @pytest.mark.acceptance("A1-21")
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_sent_before_anybody_came_is_delivered(face, name):
-    """In order, with everything that was sent; from any client."""
+def test_messages_published_before_the_first_consumer_are_delivered(face, name):
+    """In order, with body and headers; from any client."""
     body = {"id": 7, "text": "ünicode", "list": [1, None, 2.5]}
     queue = face.connect().queue(name)
     first = queue.publish(body, headers={"trace": "x✓"})
@@ -58,8 +58,8 @@ def test_what_was_sent_before_anybody_came_is_delivered(face, name):
 
 
 @pytest.mark.large
-def test_a_consumer_that_waits_is_woken_by_a_message(face):
-    """Without polling: it was asleep, and hears of it."""
+def test_a_message_wakes_a_waiting_consumer(face):
+    """Without polling: it slept, and was woken."""
     queue = face.connect().queue("jobs")
     theirs = face.connect()
     waiting = theirs.queue("jobs")
@@ -80,7 +80,7 @@ def test_a_consumer_that_waits_is_woken_by_a_message(face):
     assert len(wire.commands(Receive)) <= 2
 
 
-def test_messages_are_shared_and_none_is_given_twice(face):
+def test_competing_consumers_share_messages_and_none_comes_twice(face):
     """Many consumers, one of them per message."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(60))
@@ -101,8 +101,8 @@ def test_messages_are_shared_and_none_is_given_twice(face):
 
 
 @pytest.mark.large
-def test_each_outcome_does_what_it_says(face):
-    """Done, failed, given back, given up: by word, and counted."""
+def test_each_outcome_has_its_effect(face):
+    """Ack, retry, release and reject, by method, with their counters."""
     queue = face.connect().queue("jobs", backoff=NOW)
     queue.publish_many(["done", "failed", "unused", "bad"])
     with queue.consumer(prefetch=4) as consumer:
@@ -139,7 +139,7 @@ def test_each_outcome_does_what_it_says(face):
     ids=["nothing", "retry", "release", "dead", "error"],
 )
 def test_the_end_of_a_block_is_the_outcome_of_its_message(face, error, becomes):
-    """Words are understood and go no further; a real error is told to whoever runs the block."""
+    """`Retry`, `Release` and `Reject` stay inside the block; a real error leaves it."""
     queue = face.connect().queue("jobs", backoff=NOW)
     queue.publish("x")
     with queue.consumer() as consumer:
@@ -161,7 +161,7 @@ def test_the_end_of_a_block_is_the_outcome_of_its_message(face, error, becomes):
 
 
 def test_attempts_that_are_used_up_make_a_dead_letter(face):
-    """With the number of attempts, the error of the last one, and who it was."""
+    """With the number of attempts, the error of the last one, and its consumer."""
     queue = face.connect().queue("jobs", max_attempts=3, backoff=NOW)
     sent = queue.publish("x")
     with queue.consumer(name="pod-7") as consumer:
@@ -177,8 +177,8 @@ def test_attempts_that_are_used_up_make_a_dead_letter(face):
     assert queue.dlq.get(sent) == letter
 
 
-def test_dead_letters_are_sent_again_or_forgotten(face):
-    """By id, by what they are, or all; one that is not there is no error, unless it is asked for by name."""
+def test_dead_letters_are_redriven_or_purged(face):
+    """By id, by a condition, or all; a missing one is an error only if it is named."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(5))
     with queue.consumer(prefetch=5) as consumer:
@@ -206,7 +206,7 @@ def test_dead_letters_are_sent_again_or_forgotten(face):
 
 @pytest.mark.acceptance("A1-9")
 def test_dead_letters_beyond_the_cap_are_counted(face):
-    """The oldest go; nobody is left to wonder where."""
+    """The oldest are dropped, and a counter shows how many."""
     queue = face.connect().queue("jobs", dead_max=10)
     queue.publish_many(range(30))
     with queue.consumer(prefetch=30) as consumer:
@@ -216,8 +216,8 @@ def test_dead_letters_beyond_the_cap_are_counted(face):
     assert queue.stats().counts["evicted"] == 20
 
 
-def test_a_settled_message_cannot_be_settled_again(face):
-    """A mistake in the program; the message is none the worse."""
+def test_a_finished_message_cannot_be_finished_again(face):
+    """A mistake in the program; it does the message no harm."""
     queue = face.connect().queue("jobs")
     queue.publish("x")
     with queue.consumer() as consumer:
@@ -234,8 +234,8 @@ def test_a_settled_message_cannot_be_settled_again(face):
     assert queue.stats().counts["acked"] == 1
 
 
-def test_whoever_leaves_gives_back_what_it_has(face):
-    """No attempt is used, and others have it at once."""
+def test_a_consumer_that_leaves_requeues_its_messages(face):
+    """No attempt is used, and others get them at once."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(3))
     with queue.consumer(prefetch=3) as consumer:
@@ -248,7 +248,7 @@ def test_whoever_leaves_gives_back_what_it_has(face):
 
 @pytest.mark.acceptance("A1-13")
 def test_two_consumers_of_one_name_never_harm_each_other(face):
-    """The name is for people; each has an incarnation of its own."""
+    """The name is for people; each consumer has a session of its own."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(2))
     with queue.consumer("pod") as one, face.connect().queue("jobs").consumer("pod") as other:
@@ -260,7 +260,7 @@ def test_two_consumers_of_one_name_never_harm_each_other(face):
 
 
 def test_a_delayed_message_comes_when_it_is_due_and_not_before(face):
-    """By the engine's clock; a consumer that waits needs no ring for it."""
+    """By the engine's clock; a waiting consumer needs no wake-up for it."""
     queue = face.connect().queue("jobs")
     began = time.monotonic()
     queue.publish("later", delay=0.4)
@@ -273,8 +273,8 @@ def test_a_delayed_message_comes_when_it_is_due_and_not_before(face):
     assert 0.4 <= time.monotonic() - began < 4  # whoever waits looks again after 5 seconds in any case
 
 
-def test_a_dedup_key_sends_once_in_its_window(timed):
-    """By whomever; afterwards the key is free."""
+def test_a_dedup_key_publishes_once_in_its_window(timed):
+    """Whichever client uses it; after the window the key is free."""
     ours, theirs = (timed.connect().queue("jobs", dedup_window=60) for _ in range(2))
     first = ours.publish(1, dedup_key="o-7")
 
@@ -284,8 +284,8 @@ def test_a_dedup_key_sends_once_in_its_window(timed):
     assert take_all(ours) == [1, 3]
 
 
-def test_a_bounded_queue_refuses_or_has_its_producer_wait(face):
-    """Nothing is trimmed; room comes from work that is done."""
+def test_a_full_queue_refuses_a_message_or_makes_its_producer_wait(face):
+    """Nothing is trimmed; finished work makes room."""
     queue = face.connect().queue("jobs", bound=3)
     queue.publish_many([1, 2])
     with pytest.raises(QueueFull) as refusal:
@@ -301,8 +301,8 @@ def test_a_bounded_queue_refuses_or_has_its_producer_wait(face):
 
 
 @pytest.mark.acceptance("A1-8", "C-21")
-def test_what_cannot_be_decoded_is_a_dead_letter_and_the_reader_goes_on(face):
-    """At first sight, with its bytes and the reason."""
+def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter(face):
+    """At the first delivery, with its bytes and the reason; the consumer goes on."""
     client = face.connect()
     raw, queue = client.queue("jobs", codec="bytes"), client.queue("jobs")
     raw.publish(b"{no json")
@@ -361,8 +361,8 @@ def test_bad_input_is_refused_before_anything_is_sent(face):
     assert wire.commands() == []
 
 
-def test_a_message_can_be_looked_at_where_it_is(face):
-    """Without being taken."""
+def test_peek_leaves_messages_where_they_are(face):
+    """In each place, without receiving them."""
     queue = face.connect().queue("jobs")
     queue.publish_many(["a", "b"])
     queue.publish("c", delay=60)
@@ -377,8 +377,8 @@ def test_a_message_can_be_looked_at_where_it_is(face):
     assert queue.stats().oldest is not None
 
 
-def test_a_publish_whose_answer_was_lost_sends_once(face):
-    """It is said again with the same token."""
+def test_a_publish_whose_answer_was_lost_publishes_once(face):
+    """It is resent with the same token."""
     client = face.connect()
     queue = client.queue("jobs")
     wire = face.wire(client)
@@ -389,8 +389,8 @@ def test_a_publish_whose_answer_was_lost_sends_once(face):
     assert [seen.id for seen in queue.peek()] == [sent]
 
 
-def test_a_take_whose_answer_was_lost_loses_nothing(face):
-    """The same consumer finds what it was given; it is not taken for dead, and no attempt is used."""
+def test_a_receive_whose_answer_was_lost_loses_nothing(face):
+    """The same consumer finds the messages; it is not declared dead, and no attempt is used."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish_many(range(3))
@@ -404,8 +404,8 @@ def test_a_take_whose_answer_was_lost_loses_nothing(face):
         assert [each.body for each in consumer.receive(2, timeout=5)] == [2]
 
 
-def test_a_conclusion_whose_answer_was_lost_is_said_again_and_counts_once(face):
-    """Under a lease that never broke, what is gone then is what the first copy has done."""
+def test_an_outcome_whose_answer_was_lost_is_resent_and_counts_once(face):
+    """In a session that was never in doubt, the first copy has finished the missing entries."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish_many(range(2))
@@ -420,8 +420,8 @@ def test_a_conclusion_whose_answer_was_lost_is_said_again_and_counts_once(face):
     assert queue.stats().counts["acked"] == 1
 
 
-def test_one_beat_keeps_any_number_of_messages(timed):
-    """What is renewed is the consumer."""
+def test_one_heartbeat_covers_any_number_of_messages(timed):
+    """It renews the consumer's session, not each message."""
     client = timed.connect()
     queue = client.queue("jobs", ttl=30)
     queue.publish_many(range(50))

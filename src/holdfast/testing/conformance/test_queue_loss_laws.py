@@ -1,4 +1,4 @@
-"""Consumers that die, freeze or are only slow: the dead are replaced, the slow are not, and whoever lost is told."""
+"""Consumers that die, freeze or are only slow: dead ones are replaced, slow ones are not, and a loss is reported."""
 
 import random
 import time
@@ -31,7 +31,7 @@ def waiting_labels(client, **options):
 
 
 class Doomed:
-    """A consumer that takes messages and is never heard of again."""
+    """A consumer that receives messages and sends no heartbeat."""
 
     def __init__(self, face, count, token="doomed", ttl_s=TTL_S):
         self.peer, self.token = face.peer(), token
@@ -41,8 +41,8 @@ class Doomed:
 
 @pytest.mark.acceptance("A1-3", "A1-4")
 @together
-def test_a_dead_consumer_is_replaced_within_its_ttl_and_a_moment(face):
-    """By looks alone: nobody is told of the death. Its late words are refused."""
+def test_a_dead_consumers_messages_are_reclaimed_soon_after_its_ttl(face):
+    """By checks alone: no event announces the death. Its late outcomes are refused."""
     queue = waiting_labels(face.connect())
     queue.publish("x")
     doomed = Doomed(face, 1)
@@ -61,8 +61,8 @@ def test_a_dead_consumer_is_replaced_within_its_ttl_and_a_moment(face):
 
 @pytest.mark.acceptance("A1-2")
 @together
-def test_a_slow_consumer_is_left_alone(face):
-    """However long it works: its process lives, and says so."""
+def test_a_slow_consumer_keeps_its_messages(face):
+    """However long its work takes: its process sends heartbeats."""
     ours, theirs = (waiting_labels(face.connect()) for _ in range(2))
     ours.publish("slow")
     with ours.consumer() as slow, theirs.consumer() as other:
@@ -74,8 +74,8 @@ def test_a_slow_consumer_is_left_alone(face):
     assert ours.stats().counts.get("crashed", 0) == 0
 
 
-def test_a_message_may_be_worked_on_for_ten_ttls_and_is_given_to_nobody_else(timed):
-    """T5: while others wait for one, and look for the dead all the time."""
+def test_a_message_may_be_handled_for_ten_ttls_without_a_redelivery(timed):
+    """T5: while others wait for messages, and check for dead consumers all the time."""
     ttl = 30.0
     ours, theirs = (timed.connect().queue("jobs", ttl=ttl, grace=0) for _ in range(2))
     ours.publish("slow")
@@ -91,8 +91,8 @@ def test_a_message_may_be_worked_on_for_ten_ttls_and_is_given_to_nobody_else(tim
     assert ours.stats().counts == {"acked": 1, "published": 1, "received": 1}
 
 
-def test_attempts_are_as_far_apart_as_the_backoff_says_also_after_a_redrive(timed):
-    """T29: twice as far each time, but for the jitter; not a moment earlier than that, and from the beginning again."""
+def test_attempts_follow_the_backoff_also_after_a_redrive(timed):
+    """T29: each delay is twice as long, within the jitter; never too early; and a redrive starts again."""
     backoff = Backoff(first=10, factor=2, most=30, jitter=0.1)
     queue = timed.connect().queue("jobs", max_attempts=4, backoff=backoff)
     queue.publish("x")
@@ -113,8 +113,8 @@ def test_attempts_are_as_far_apart_as_the_backoff_says_also_after_a_redrive(time
 
 
 @pytest.mark.acceptance("A1-14")
-def test_slow_ones_in_front_do_not_hide_a_dead_one(timed):
-    """The dead are found by who they are, not by what is oldest."""
+def test_slow_consumers_do_not_hide_a_dead_one(timed):
+    """The check finds dead consumers, not old messages."""
     client = timed.connect()
     queue = waiting_labels(client)
     queue.publish_many(range(201))
@@ -135,8 +135,8 @@ def test_slow_ones_in_front_do_not_hide_a_dead_one(timed):
 
 @pytest.mark.acceptance("A1-6", "A1-7")
 @pytest.mark.parametrize("attempts", [4, 1])
-def test_a_message_that_kills_its_consumer_is_dead_after_its_attempts(timed, attempts):
-    """Killed as often as there are attempts, each time alone with it."""
+def test_a_message_that_kills_its_consumer_becomes_a_dead_letter(timed, attempts):
+    """After as many deaths as there are attempts, each time alone with its consumer."""
     queue = waiting_labels(timed.connect(), max_attempts=attempts)
     queue.publish("poison")
     with queue.consumer("watching") as watching, passing(timed.clock):
@@ -155,8 +155,8 @@ def test_a_message_that_kills_its_consumer_is_dead_after_its_attempts(timed, att
 
 
 @together
-def test_a_consumer_that_was_taken_for_dead_is_told_and_comes_back(face):
-    """Under a new incarnation, by itself; what it had is somebody else's, and its word about it is refused."""
+def test_a_consumer_that_was_declared_dead_learns_it_and_comes_back(face):
+    """With a new session, by itself; others have its messages, and its late outcomes are refused."""
     client = face.connect()
     queue, other = waiting_labels(client), waiting_labels(face.connect())
     queue.publish("x")
@@ -181,8 +181,8 @@ def test_a_consumer_that_was_taken_for_dead_is_told_and_comes_back(face):
     assert queue.stats().counts["lost"] == 1
 
 
-def test_whoever_could_not_be_heard_of_and_was_not_replaced_has_lost_nothing(timed):
-    """After an outage of the engine all are late. Nobody is dead for that, and nothing is delivered again."""
+def test_a_consumer_that_was_cut_off_and_not_reclaimed_has_lost_nothing(timed):
+    """After an outage of the engine all heartbeats are late. No consumer is dead, and nothing is redelivered."""
     client = timed.connect()
     queue = waiting_labels(client)
     queue.publish_many(range(2))
@@ -205,8 +205,8 @@ def test_whoever_could_not_be_heard_of_and_was_not_replaced_has_lost_nothing(tim
 
 
 @pytest.mark.acceptance("A1-15")
-def test_a_look_comes_up_to_a_tenth_later_than_its_interval():
-    """Never earlier; and spread over that tenth, so that no two clients look in step."""
+def test_a_check_comes_up_to_a_tenth_later_than_its_interval():
+    """Never earlier; and spread over that tenth, so that no two clients check in step."""
     looks = [jittered_up(5_000_000_000, random.getrandbits(40)) for _ in range(1000)]
 
     assert min(looks) >= 5_000_000_000
@@ -214,8 +214,8 @@ def test_a_look_comes_up_to_a_tenth_later_than_its_interval():
     assert max(looks) - min(looks) > 400_000_000
 
 
-def test_looks_are_paced_for_all(timed):
-    """About one look per interval and client, most of them answered at once that it is not time."""
+def test_checks_for_dead_consumers_are_paced_for_all_clients(timed):
+    """About one command per interval and client, and most of them are too early to do anything."""
     clients = [timed.connect() for _ in range(3)]
     wires = [timed.wire(client) for client in clients]
     queues = [client.queue("jobs", ttl=30, grace=0) for client in clients]
@@ -235,7 +235,7 @@ def test_looks_are_paced_for_all(timed):
 
 @together
 def test_a_consumer_goes_on_through_an_outage(face):
-    """Trouble that may pass is waited out; nothing is asked of the application."""
+    """It waits while trouble may pass; the application does nothing."""
     client = face.connect()
     queue = waiting_labels(client)
     wire = face.wire(client)
@@ -251,8 +251,8 @@ def test_a_consumer_goes_on_through_an_outage(face):
 
 
 @together
-def test_a_settle_that_cannot_be_told_is_told_later(face):
-    """The work is done: its block ends well, and the keeper goes on telling."""
+def test_an_outcome_that_cannot_be_sent_is_sent_later(face):
+    """The work is done: its block ends well, and the keeper goes on sending."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish("x")
@@ -268,8 +268,8 @@ def test_a_settle_that_cannot_be_told_is_told_later(face):
     assert queue.stats().counts["acked"] == 1
 
 
-def test_what_is_given_back_at_the_end_of_a_block_is_lost_for_whoever_goes_on_with_it(face):
-    """Also where it is given back in several steps. What was settled is not lost: it is done."""
+def test_messages_requeued_at_the_end_of_a_block_are_lost_to_running_work(face):
+    """Also if they are requeued in several steps. A finished message is not lost."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(2 * BATCH_MAX + 2))
     with queue.consumer(prefetch=2 * BATCH_MAX + 2) as consumer:
@@ -284,8 +284,8 @@ def test_what_is_given_back_at_the_end_of_a_block_is_lost_for_whoever_goes_on_wi
     assert queue.stats().ready == 2 * BATCH_MAX + 1
 
 
-def test_what_is_handed_back_by_an_owner_that_ends_is_lost(face):
-    """Whoever serves a session by the signal of its work stops, and does not serve it beside the next owner."""
+def test_keys_that_an_ending_owner_gives_back_are_lost(face):
+    """Work that watches `lost` stops, and does not run beside the next owner's."""
     queue = face.connect().queue("jobs")
     queue.publish("x", key="chat")
     with queue.owner() as owner:

@@ -1,4 +1,4 @@
-"""Whoever settles and whoever looks for the dead, at the same instant: one of them is right, and the other is told."""
+"""An outcome and a reclaim at the same instant: one of them wins, and the other learns it."""
 
 import os
 import random
@@ -28,7 +28,7 @@ ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "120"))
 
 
 class Runner:
-    """Threads that do one thing each, all at the same instant."""
+    """Threads that each do one thing, all at the same instant."""
 
     def __init__(self, count):
         self._barrier = threading.Barrier(count, timeout=60)
@@ -52,8 +52,8 @@ class Runner:
 
 @pytest.mark.acceptance("A1-10")
 @pytest.mark.timeout(1200 if ROUNDS > 1000 else 120)
-def test_a_word_and_two_looks_at_the_same_instant_have_one_outcome(engine):
-    """T23: it is done, or it is to be done again. Never both, never neither, and the late owner knows which."""
+def test_an_outcome_and_two_reclaims_at_the_same_instant_have_one_result(engine):
+    """T23: the message is finished, or requeued. Never both, never neither, and the late consumer knows which."""
     owner, *lookers = (engine.peer() for _ in range(3))
     runner, outcomes = Runner(3), {"done": 0, "again": 0}
     for number in range(ROUNDS):
@@ -82,8 +82,8 @@ def test_a_word_and_two_looks_at_the_same_instant_have_one_outcome(engine):
 
 
 @pytest.mark.acceptance("A1-10")
-def test_looks_without_pause_find_nothing_between_a_message_and_its_end(engine):
-    """An end is one step: nobody who looks, however often, meets a message that is done and still somebody's."""
+def test_constant_checks_find_nothing_between_a_message_and_its_end(engine):
+    """An outcome is one step: no check, however frequent, meets a message that is finished and still held."""
     owner, looker = engine.peer(), engine.peer()
     owner.say(Join("jobs", "owner", "", "owner", 60_000))
     over, looked = threading.Event(), []

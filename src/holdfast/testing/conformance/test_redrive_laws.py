@@ -1,4 +1,4 @@
-"""All dead letters are those that are there now: what dies meanwhile waits for the next call."""
+"""A redrive or purge of all takes the dead letters that are there now: later ones wait for the next call."""
 
 import pytest
 
@@ -16,8 +16,8 @@ from holdfast.commands.queue import (
 pytestmark = pytest.mark.capability("queues")
 
 
-def bury(peer, call, count):
-    """So many letters more, by whoever is alone with the queue."""
+def add_dead_letters(peer, call, count):
+    """Add that many dead letters, as the only user of the queue."""
     peer.say(Join("jobs", "digger", "", "digger", 60_000))
     peer.say(Publish("jobs", call, tuple(NewMessage(f"{call} {number}", b"1") for number in range(count))))
     taken = peer.say(Receive("jobs", "digger", count)).deliveries
@@ -27,17 +27,19 @@ def bury(peer, call, count):
 
 
 @pytest.mark.parametrize("deed", ["redrive", "purge"])
-def test_letters_that_come_meanwhile_are_left(face, deed):
-    """A handler that fails at once would keep a redrive busy for ever; a purge would forget what nobody has seen.
+def test_dead_letters_that_come_in_the_meantime_are_left(face, deed):
+    """A handler that fails at once would keep a redrive busy for ever.
 
-    On one engine at a time: what `where` does is done on the loop, and would keep the other engines from theirs.
+    A purge would delete dead letters that no user has seen.
+
+    On one engine at a time: `where` runs on the loop, and would block the tests of other engines.
     """
     peer, queue, seen = face.peer(), face.connect().queue("jobs"), []
-    bury(peer, "old", BATCH_MAX)
+    add_dead_letters(peer, "old", BATCH_MAX)
 
     def look(letter):
         if not seen:
-            bury(peer, "new", 1)
+            add_dead_letters(peer, "new", 1)
         seen.append(letter.id)
         return True
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import LeaseLost, NotAcquired
-from holdfast.commands import Acquire, ClaimEntry, Release, Released, ReleaseEntry
+from holdfast.commands import Acquire, ClaimEntry, Released, ReleaseEntry, ReleaseLease
 from holdfast.core.step import run
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
@@ -78,7 +78,7 @@ def test_a_second_copy_of_a_hand_off_reserves_nothing(face):
     """The first copy did the work; the second one must not change later events."""
     second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (2, 3))
     peer, name, indexes = face.peer(), "conversations\0k42", ("k",)
-    end = ReleaseEntry(Release(name, "t"), indexes, "server 2", 3_000_000)
+    end = ReleaseEntry(ReleaseLease(name, "t"), indexes, "server 2", 3_000_000)
     peer.say(ClaimEntry(Acquire(name, "t", "{}", 60_000, wait=False), indexes))
 
     assert peer.say(end) == Released()

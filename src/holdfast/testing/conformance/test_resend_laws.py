@@ -14,8 +14,8 @@ from holdfast.commands import (
     Granted,
     NotHeld,
     Refused,
-    Release,
     Released,
+    ReleaseLease,
     Renew,
     Renewed,
     Show,
@@ -57,7 +57,7 @@ def test_every_command_is_answered_the_same_when_sent_twice(engine):
     assert isinstance(waiting, Busy)
     assert waiting.position == 0
     assert holder_of(peer) == ("a", ["b"])
-    assert twice(Release("x", "a")) == Released()
+    assert twice(ReleaseLease("x", "a")) == Released()
     assert isinstance(twice(ask("b", wait=True)), Granted)
     assert twice(Undo("x", "b")) == Done()
     assert twice(ask("b")) == Refused("undone")
@@ -83,11 +83,11 @@ def test_a_second_release_does_not_hit_the_next_holder(engine):
     """The engine compares the token of a release; a second copy changes nothing."""
     peer = engine.peer()
     peer.say(ask("a"))
-    assert peer.say(Release("x", "a")) == Released()
+    assert peer.say(ReleaseLease("x", "a")) == Released()
     peer.say(ask("b"))
 
-    assert peer.say(Release("x", "a")) == Released()
-    assert isinstance(peer.say(Release("x", "never")), NotHeld)
+    assert peer.say(ReleaseLease("x", "a")) == Released()
+    assert isinstance(peer.say(ReleaseLease("x", "never")), NotHeld)
 
     assert holder_of(peer) == ("b", [])
 
@@ -107,12 +107,12 @@ def test_a_token_that_was_released_is_refused(engine):
     """A copy of the acquire that arrives after the release must not take the lease again."""
     peer = engine.peer()
     peer.say(ask("a"))
-    peer.say(Release("x", "a"))
+    peer.say(ReleaseLease("x", "a"))
     assert peer.say(ask("a")) == Refused("released")
     peer.say(ask("b"))
-    peer.say(Release("x", "b", tombstone=True))
+    peer.say(ReleaseLease("x", "b", tombstone=True))
     peer.say(ask("c"))
-    peer.say(Release("x", "c"))
+    peer.say(ReleaseLease("x", "c"))
 
     assert peer.say(ask("b")) == Refused("released")
 
@@ -137,7 +137,7 @@ def test_the_undo_of_an_offer_passes_it_on(engine):
     peer.say(ask("a"))
     peer.say(ask("b", wait=True))
     peer.say(ask("c", wait=True))
-    peer.say(Release("x", "a"))
+    peer.say(ReleaseLease("x", "a"))
     assert holder_of(peer) == ("b", ["c"])
     offered = peer.say(Show("x"))
     assert offered.offered
@@ -223,13 +223,13 @@ def test_a_release_whose_answer_was_lost_is_a_release(face):
     events = []
     client, other = face.connect(observer=events.append), face.connect()
     wire = face.wire(client)
-    wire.lose_reply(Release, times=1)
+    wire.lose_reply(ReleaseLease, times=1)
 
     with client.lock("x"):
         pass
 
     assert other.show("x").holder is None
-    assert len(wire.commands(Release)) == 2
+    assert len(wire.commands(ReleaseLease)) == 2
     assert [event.kind for event in events] == ["granted", "release_delayed", "released"]
 
 
@@ -238,7 +238,7 @@ def test_a_release_whose_answer_was_lost_leaves_the_next_holder_alone(face):
     """Another holder came and left between the two copies, and it is still a release."""
     client, peer = face.connect(), face.peer()
     wire = face.wire(client)
-    wire.lose_reply(Release, times=1)
+    wire.lose_reply(ReleaseLease, times=1)
     lease = client.lock("x").acquire()
     peer.say(ask("next", wait=True))
     releasing = face.start(lease.release)
@@ -247,7 +247,7 @@ def test_a_release_whose_answer_was_lost_leaves_the_next_holder_alone(face):
     releasing.result()
 
     assert holder_of(peer) == ("next", [])
-    peer.say(Release("x", "next"))
+    peer.say(ReleaseLease("x", "next"))
 
 
 @pytest.mark.acceptance("A0-14")
@@ -260,7 +260,7 @@ def test_a_release_that_cannot_be_sent_returns_the_result_and_is_finished_later(
     began = time.monotonic()
 
     def work():
-        wire.fail(Release)
+        wire.fail(ReleaseLease)
         return "result"
 
     assert client.lock("x", ttl=30)(work)() == "result"
@@ -284,10 +284,10 @@ def test_a_release_of_a_long_held_lease_is_finished_for_as_long_as_the_engine_ho
         timed.clock.advance(90)
         eventually(lambda: lease.remaining() > 250, what="a renewal")
 
-    wire.fail(Release)
+    wire.fail(ReleaseLease)
     with passing(timed.clock):
         lease.release()
-        eventually(lambda: (tried := wire.moments(Release))[-1] > tried[0] + 6, what="tries for six seconds")
+        eventually(lambda: (tried := wire.moments(ReleaseLease))[-1] > tried[0] + 6, what="tries for six seconds")
     assert other.lock("x").try_acquire() is None
     wire.heal()
     with passing(timed.clock):
@@ -298,7 +298,7 @@ def test_the_release_of_a_broken_lease_is_no_release(face):
     """Sent twice or not, a broken lease raises `LeaseLost`."""
     client, other = face.connect(), face.connect()
     lease = client.lock("x").acquire()
-    face.wire(client).fail(Release, times=1)
+    face.wire(client).fail(ReleaseLease, times=1)
     other.break_lease("x", "by hand")
 
     with pytest.raises(LeaseLost) as loss:
@@ -317,7 +317,7 @@ def test_a_second_release_does_nothing(face):
         lease.release()
         assert client.show("x").fence == other.fence
 
-    assert len(wire.commands(Release)) == 2
+    assert len(wire.commands(ReleaseLease)) == 2
 
 
 def test_an_acquire_that_is_interrupted_leaves_nothing_behind(face):

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import LeaseLost
 from holdfast.clock import NEVER_NS
-from holdfast.commands import Acquire, Busy, Granted, NotHeld, Release, Renew, Renewed, Show
+from holdfast.commands import Acquire, Busy, Granted, NotHeld, ReleaseLease, Renew, Renewed, Show
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together, until_waiters
 
@@ -123,7 +123,7 @@ def test_short_work_under_a_long_ttl_sends_no_renewal(face):
         with client.lock("x", ttl=1):
             time.sleep(0.09)
 
-    assert [type(command) for command in wire.commands()] == [Acquire, Release, Acquire, Release]
+    assert [type(command) for command in wire.commands()] == [Acquire, ReleaseLease, Acquire, ReleaseLease]
 
 
 @pytest.mark.acceptance("A0-13")
@@ -161,7 +161,7 @@ def test_a_resent_acquire_of_the_holder_restarts_the_ttl(engine):
 
     assert first == second
     assert isinstance(other.say(Acquire("x", "other", "", 600, wait=False)), Busy)
-    assert peer.say(Release("x", "token")) is not None
+    assert peer.say(ReleaseLease("x", "token")) is not None
 
 
 @pytest.mark.acceptance("C-7")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from holdfast import NotAcquired
-from holdfast.commands import Acquire, Busy, Granted, Release, Show, WaiterHeartbeat
+from holdfast.commands import Acquire, Busy, Granted, ReleaseLease, Show, WaiterHeartbeat
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together, until_idle, until_waiters, waiting_labels, wakers_of
 from holdfast.testing.conformance.faults import Interrupted
@@ -65,11 +65,11 @@ def test_a_newcomer_never_overtakes_the_waiting_line(face):
 
     assert isinstance(peer.say(ask("first")), Granted)
     peer.say(ask("second"))
-    peer.say(Release("x", "first"))
+    peer.say(ReleaseLease("x", "first"))
     with pytest.raises(NotAcquired):
         client.lock("x").acquire(timeout=0)
     assert isinstance(peer.say(ask("second")), Granted)
-    peer.say(Release("x", "second"))
+    peer.say(ReleaseLease("x", "second"))
     client.lock("x").try_acquire().release()
 
 
@@ -136,7 +136,7 @@ def test_an_offer_lasts_no_longer_than_the_ttl(engine):
     peer.say(ask("a"))
     peer.say(ask("b", ttl_ms=200))
     peer.say(ask("c"))
-    peer.say(Release("x", "a"))
+    peer.say(ReleaseLease("x", "a"))
     offered = peer.say(Show("x"))
     time.sleep(0.25)
 

@@ -1,4 +1,4 @@
-"""Handlers that end in ways that nobody would wish for, and leases that come and go: the worker goes on."""
+"""Handlers that end in unusual ways, and sessions that come and go: the worker goes on."""
 
 import asyncio
 import sys
@@ -41,8 +41,8 @@ ENDS = {
 
 
 @together
-def test_however_a_handler_ends_its_message_is_settled_and_its_hand_is_free(face):
-    """Each is an attempt that failed: none is tried for ever, and none stops the worker."""
+def test_however_a_handler_ends_its_message_gets_an_outcome_and_its_slot_is_free(face):
+    """Each end is a failed attempt: no message is retried for ever, and none stops the worker."""
     queue = face.connect().queue("jobs", max_attempts=2, backoff=SOON)
     queue.publish_many([*ENDS, "good"])
     done = []
@@ -66,7 +66,7 @@ def test_however_a_handler_ends_its_message_is_settled_and_its_hand_is_free(face
 
 
 def test_a_handler_that_exits_has_failed():
-    """Its thread is the worker's, and ends nothing but itself."""
+    """Its thread belongs to the worker, and `SystemExit` ends only that call."""
     client = holdfast.connect("memory://")
     queue = client.queue("jobs of exiting handlers", max_attempts=2, backoff=SOON)
     queue.publish(3)
@@ -81,14 +81,14 @@ def test_a_handler_that_exits_has_failed():
     client.close()
 
 
-def test_a_word_with_a_bad_delay_is_refused_where_it_is_said():
+def test_a_bad_delay_is_refused_where_it_is_written():
     """So its traceback shows the line."""
     for say in (lambda: Retry(-1), lambda: Retry("later"), lambda: Release(None)):
         with pytest.raises(InvalidConfig, match="delay"):
             say()
 
 
-def test_the_asyncio_face_frees_the_hand_of_a_plain_handler_however_it_ends():
+def test_the_asyncio_face_frees_the_slot_of_a_plain_handler_however_it_ends():
     """It runs in a thread, and not every error can cross to a loop unharmed."""
 
     async def main():
@@ -116,8 +116,8 @@ def test_the_asyncio_face_frees_the_hand_of_a_plain_handler_however_it_ends():
     assert asyncio.run(main()) == ({0: "StopIteration()", 1: "SystemExit(1)"}, 1)
 
 
-def test_a_handler_is_told_of_every_doubt(timed):
-    """The first passed, as the engine was only away; the second is another one."""
+def test_a_handler_learns_of_every_doubt(timed):
+    """The first doubt passed, because the engine was only away; the second is another one."""
     client = timed.connect()
     queue = client.queue("jobs", ttl=1, grace=0.2)
     queue.publish("x")
@@ -139,8 +139,8 @@ def test_a_handler_is_told_of_every_doubt(timed):
     assert queue.stats().counts["acked"] == 1
 
 
-def test_what_is_taken_ahead_is_not_begun_in_doubt(timed):
-    """It may be somebody else's by now; it is begun when the engine has said that it is not."""
+def test_a_prefetched_message_is_not_started_in_doubt(timed):
+    """Another consumer may have it by now; it starts after the next answer of the engine."""
     client = timed.connect()
     queue = client.queue("jobs", ttl=1, grace=0.2)
     queue.publish_many(range(3))
@@ -168,8 +168,11 @@ def test_what_is_taken_ahead_is_not_begun_in_doubt(timed):
     assert begun == [0, 1, 2]
 
 
-def test_what_came_unseen_while_no_hand_was_free_is_given_to_others(timed):
-    """A late copy of its question was answered, and nobody read that. Its handler takes long, and others are idle."""
+def test_unseen_messages_of_a_busy_worker_are_released(timed):
+    """A late copy of its receive took them, and its answer was lost.
+
+    Its handler takes long, and other workers are idle.
+    """
     client, other = timed.connect(), timed.connect().queue("jobs")
     gate = threading.Event()
     worker = client.queue("jobs").worker(lambda _message: gate.wait(30), concurrency=1)
@@ -188,8 +191,8 @@ def test_what_came_unseen_while_no_hand_was_free_is_given_to_others(timed):
         running.result()
 
 
-def test_a_suspect_does_not_stop_a_worker_whose_handler_takes_long(timed):
-    """It takes nothing for a while, to come back idle; then it goes on with its free hands."""
+def test_a_message_in_quarantine_does_not_stop_a_worker_with_a_long_handler(timed):
+    """It receives nothing for a while, to drain; then it goes on with its free slots."""
     client, other = timed.connect(), timed.connect().queue("jobs", ttl=1, grace=0)
     queue = client.queue("jobs", ttl=1, grace=0)
     other.publish("long")

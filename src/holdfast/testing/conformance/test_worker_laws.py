@@ -1,4 +1,4 @@
-"""Workers: a handler for every message, so many at a time, and an end that loses nothing."""
+"""Workers: a handler for every message, several at a time, and an end that loses nothing."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ NOW = Backoff(0, 1, 0, 0)
 
 
 class Handler:
-    """Notes what it was given, and how many run at the same time."""
+    """Records its messages, and how many calls run at the same time."""
 
     def __init__(self, gate=None, fails=None):
         self.seen, self.now, self.most = [], 0, 0
@@ -41,8 +41,8 @@ class Handler:
 
 
 @pytest.mark.large
-def test_every_message_is_handled_and_settled(face):
-    """With as many hands as there may be, and no more."""
+def test_every_message_is_handled_and_acked(face):
+    """With as many handlers as the concurrency allows, and no more."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(40))
     handler = Handler()
@@ -55,8 +55,8 @@ def test_every_message_is_handled_and_settled(face):
     assert queue.consumers() == []
 
 
-def test_many_messages_are_told_in_few_commands(face):
-    """What is taken and what is settled goes in batches: that is where the speed is."""
+def test_many_messages_need_few_commands(face):
+    """Receives and outcomes go in batches: that makes workers fast."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish_many(range(200))
@@ -69,7 +69,7 @@ def test_many_messages_are_told_in_few_commands(face):
 
 
 def test_the_error_of_a_handler_is_the_outcome_of_its_message(face):
-    """Words and errors alike; the worker goes on."""
+    """`Retry`, `Release`, `Reject` and other errors alike; the worker goes on."""
     queue = face.connect().queue("jobs", max_attempts=2, backoff=NOW)
     queue.publish_many(["fine", "twice", "never", "useless", "later"])
     handler = Handler(
@@ -92,8 +92,8 @@ def test_the_error_of_a_handler_is_the_outcome_of_its_message(face):
 
 
 @pytest.mark.acceptance("A1-20")
-def test_a_stop_gives_back_what_is_not_begun_and_lets_finish_what_is(face):
-    """No attempt is used by either; the next worker has the rest at once."""
+def test_a_stop_releases_what_has_not_started_and_lets_the_rest_finish(face):
+    """Neither uses an attempt; the next worker gets the released messages at once."""
     queue = face.connect().queue("jobs")
     queue.publish_many(range(10))
     gate = threading.Event()
@@ -115,7 +115,7 @@ def test_a_stop_gives_back_what_is_not_begun_and_lets_finish_what_is(face):
 
 @pytest.mark.acceptance("A1-19")
 def test_a_second_stop_does_not_wait_for_handlers(face):
-    """What they had is given back; whoever goes on with it is told that it is lost."""
+    """Their messages are requeued; a handler that goes on learns that its message is lost."""
     queue = face.connect().queue("jobs")
     queue.publish("x")
     gate = threading.Event()
@@ -131,8 +131,8 @@ def test_a_second_stop_does_not_wait_for_handlers(face):
     eventually(lambda: handler.now == 0, what="the end of the handler")
 
 
-def test_a_handler_that_outlives_its_worker_is_told_that_its_message_is_lost(face):
-    """Nobody can end its thread: so it must hear, by whatever it looks at, that others may have the message."""
+def test_a_handler_that_outlives_its_worker_learns_that_its_message_is_lost(face):
+    """Its thread cannot be ended: so every check must show that others may have the message."""
     queue = face.connect().queue("jobs")
     queue.publish("x")
     begun, heard = threading.Event(), []
@@ -155,7 +155,7 @@ def test_a_handler_that_outlives_its_worker_is_told_that_its_message_is_lost(fac
 
 
 def test_a_worker_can_run_again_after_its_end(face):
-    """A stop is said to a run, not to the object."""
+    """A stop is for one run, not for the object."""
     queue = face.connect().queue("jobs")
     worker = queue.worker(Handler())
     for number in range(2):
@@ -172,7 +172,7 @@ def test_a_worker_can_run_again_after_its_end(face):
 
 
 def test_closing_the_client_stops_its_workers_and_waits_for_handlers(face):
-    """As it does for every holder; what is begun is done, and the rest is left for others."""
+    """As for every holder: started work finishes, and the rest is left for others."""
     client, other = face.connect(), face.connect()
     queue = client.queue("jobs")
     gate = threading.Event()
@@ -191,8 +191,8 @@ def test_closing_the_client_stops_its_workers_and_waits_for_handlers(face):
     assert (now.counts["acked"], now.ready, now.consumers) == (1, 1, 0)
 
 
-def test_a_consumer_of_a_closed_client_says_so(face):
-    """It does not wait for what nobody will give it."""
+def test_a_consumer_of_a_closed_client_raises(face):
+    """It does not wait for messages that cannot come."""
     client = face.connect()
     with client.queue("jobs").consumer() as consumer:
         running = face.start(consumer.receive)
@@ -204,8 +204,8 @@ def test_a_consumer_of_a_closed_client_says_so(face):
 
 
 @pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
-def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, heard):
-    """A worker that is interrupted as it tells what is done tells it again, and then leaves."""
+def test_finished_work_is_not_requeued_when_its_outcome_is_interrupted(face, heard):
+    """A worker that is interrupted while it sends outcomes sends them again, and then leaves."""
     events = []
     client = face.connect(observer=events.append)
     queue = client.queue("jobs")
@@ -220,8 +220,8 @@ def test_work_that_is_done_is_not_given_back_when_its_word_is_interrupted(face, 
     assert [event for event in events if event.kind == "lost"] == []
 
 
-def test_a_block_that_was_interrupted_at_its_end_says_again_that_it_is_done(face):
-    """The consumer's block ends, too; before it gives back what it has, it says what was being said."""
+def test_a_block_that_was_interrupted_at_its_end_sends_its_outcome_again(face):
+    """The consumer's block ends, too; it sends the interrupted outcome before it requeues the rest."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish("x")
@@ -234,8 +234,8 @@ def test_a_block_that_was_interrupted_at_its_end_says_again_that_it_is_done(face
     assert queue.stats().counts == {"acked": 1, "published": 1, "received": 1}
 
 
-def test_an_idle_worker_says_next_to_nothing(timed):
-    """Waiting costs a look now and then, a beat, and no more."""
+def test_an_idle_worker_sends_almost_nothing(timed):
+    """A wait costs a recheck now and then, a heartbeat, and no more."""
     client = timed.connect()
     queue = client.queue("jobs")
     worker = queue.worker(Handler())
@@ -251,8 +251,11 @@ def test_an_idle_worker_says_next_to_nothing(timed):
 
 
 @together
-def test_a_poisoned_message_is_found_and_its_neighbours_live(face):
-    """Two deaths in company make suspects; each is tried alone, and only the one that kills is dead."""
+def test_a_poison_message_is_found_and_its_neighbours_survive(face):
+    """After two deaths all are in quarantine.
+
+    Each is delivered alone, and only the one that kills becomes a dead letter.
+    """
     queue = face.connect().queue("jobs", ttl=0.5, grace=0.1, max_attempts=2)
     queue.publish_many(["poison", *range(5)])
     for time_ in range(2):
@@ -282,7 +285,7 @@ def test_a_poisoned_message_is_found_and_its_neighbours_live(face):
 
 
 def test_a_handler_that_blocks_the_event_loop_runs_once(face):
-    """The keeper is a thread of its own: what holds up the loop costs no consumer its life."""
+    """The keeper is a thread of its own: a blocked loop does not end the consumer's session."""
     if face.kind == "blocking":
         return
     queue = face.connect()._thing.queue("jobs", ttl=0.5, grace=0)
@@ -303,8 +306,8 @@ def test_a_handler_that_blocks_the_event_loop_runs_once(face):
     assert theirs.stats().counts == {"acked": 1, "published": 1, "received": 1}
 
 
-def test_the_blocking_face_refuses_a_handler_that_nobody_would_await(face):
-    """Before anything is taken."""
+def test_the_blocking_face_refuses_a_coroutine_function_as_handler(face):
+    """Before any message is received."""
     if face.kind == "asyncio":
         return
 
@@ -315,8 +318,8 @@ def test_the_blocking_face_refuses_a_handler_that_nobody_would_await(face):
         face.connect().queue("jobs").worker(handler)
 
 
-def test_the_asyncio_face_runs_plain_handlers_in_threads_and_cancels_the_others(face):
-    """A handler that blocks does not stop the loop; one that is awaited ends when its run is cancelled."""
+def test_the_asyncio_face_runs_plain_handlers_in_threads_and_cancels_tasks(face):
+    """A blocking handler does not stop the loop; an awaited one ends when its run is cancelled."""
     if face.kind == "blocking":
         return
     import asyncio

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def open_engine(settings: Settings) -> Engine:
-    """Open `hub://host:port`."""
+    """Open `hub://host:port/space`: clients of the same space share their leases."""
     settings.refuse_options()
+    settings.refuse_clock()
     # Imported here: the driver is read without the engine.
     from holdfast_hub.engine import HubEngine
 

@@ -19,6 +19,9 @@ class HubConnection:
 
     server_id = ""
 
+    def __init__(self, space, until_ns):
+        self.space, self.until_ns = space, until_ns
+
     async def ask(self, do, **details):
         raise NotImplementedError
 
@@ -27,10 +30,10 @@ class HubConnection:
         return ServerTime(*await self.ask("begin", names=list(names)))
 
     async def load(self, name):
-        return await self.ask("load", name=name)
+        return await self.ask("load", name=self.space + name)
 
     async def store(self, name, body, forget_us):
-        await self.ask("store", name=name, body=body, forget_us=forget_us)
+        await self.ask("store", name=self.space + name, body=body, forget_us=forget_us)
 
     async def heartbeats(self, clients):
         return await self.ask("heartbeats", clients=list(clients))
@@ -51,8 +54,8 @@ class HubConnection:
 class BlockingHubConnection(HubConnection):
     """A connection for threads: it blocks inside its awaits."""
 
-    def __init__(self, address, until_ns):
-        self.until_ns = until_ns
+    def __init__(self, address, space, until_ns):
+        super().__init__(space, until_ns)
         self._socket = socket.create_connection(address, timeout=self.left_s())
         self._lines = self._socket.makefile("rb")
         try:
@@ -98,9 +101,8 @@ class AsyncioHubConnection(HubConnection):
     """A connection for tasks: it suspends."""
 
     @classmethod
-    async def open(cls, address, until_ns):
-        self = cls()
-        self.until_ns = until_ns
+    async def open(cls, address, space, until_ns):
+        self = cls(space, until_ns)
         async with asyncio.timeout(self.left_s()):
             self._reader, self._writer = await asyncio.open_connection(*address)
             self.server_id = json.loads(await self._reader.readuntil())
@@ -125,16 +127,17 @@ class HubEngine(RemoteEngine):
     scope = Scope.HOSTS
     capabilities = frozenset((Capability.FIFO,))
 
-    def __init__(self, address, memory_us):
+    def __init__(self, path, memory_us):
         super().__init__(memory_us)
+        address, _, self._space = path.partition("/")
         host, _, port = address.rpartition(":")
         self._address = (host, int(port))
 
     def connect_blocking(self, until_ns):
-        return BlockingHubConnection(self._address, until_ns)
+        return BlockingHubConnection(self._address, self._space, until_ns)
 
     async def connect_asyncio(self, until_ns):
-        return await AsyncioHubConnection.open(self._address, until_ns)
+        return await AsyncioHubConnection.open(self._address, self._space, until_ns)
 
     def subscribe(self, wake, missed):
         connections, ended = [self._subscribed_connection()], threading.Event()
@@ -182,14 +185,15 @@ class HubEngine(RemoteEngine):
             fifo=True,
             fences_grow=True,
             reasons=("each command is one transaction on the hub",),
-            limits=(),
+            caveats=(),
         )
 
     def location(self):
-        return f"{self._address[0]}:{self._address[1]}"
+        return f"{self._address[0]}:{self._address[1]}/{self._space}"
 
     def names(self, prefix, limit, kind=""):
-        found = sorted(name for name in self._once("names") if name.startswith(prefix)) if not kind else []
+        stored = [] if kind else self._once("names")
+        found = sorted(name[len(self._space) :] for name in stored if name.startswith(self._space + prefix))
         return NamePage(tuple(found[:limit]), more=len(found) > limit)
 
     def examine(self):
