@@ -1,28 +1,26 @@
-"""Budgets: put an amount aside, then say what was spent."""
+"""Budgets: reserve an amount, then settle what was spent."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.core.lease.lock import UNSET, Unset
-from holdfast.core.limit import budget
-from holdfast.core.limit.budget import BudgetBase, BudgetStatus, ReservationBase, checked_amount
-from holdfast.names import name_of
+from holdfast.core.limit.budget import BudgetBase, BudgetStatus, ReservationBase
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
 class Reservation(ReservationBase):
-    """Like `blocking.Reservation`, awaited."""
+    """A reserved amount. Leaving its block settles it: as spent, or with nothing if the block failed."""
 
     async def settle(self, actual: int) -> None:
-        """Like `blocking.Reservation.settle`, awaited."""
-        await budget.settle(self, actual)
+        """Settle the reservation: `actual` was really spent, even if it is more; the rest is free again."""
+        await self._settle(actual)
 
     async def refund(self) -> None:
-        """Like `blocking.Reservation.refund`, awaited."""
-        await budget.settle(self, 0)
+        """Settle the reservation with nothing spent."""
+        await self._settle(0)
 
     async def __aenter__(self) -> Reservation:
         return self
@@ -30,19 +28,21 @@ class Reservation(ReservationBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        await budget.leave(self, error)
+        await self._leave(error)
         return False
 
 
 class Budget(BudgetBase):
-    """Like `blocking.Budget`, awaited."""
+    """A budget per key and period. Tasks may share it."""
 
     async def reserve(self, key: str, amount: int, *, limit: int | Unset | None = UNSET) -> Reservation:
-        """Like `blocking.Budget.reserve`, awaited."""
-        reservation = Reservation(self._client, name_of(self.name, key), key, checked_amount("amount", amount))
-        await budget.reserve(self, reservation, limit)
-        return reservation
+        """Reserve an amount; raise `BudgetExceeded` if the budget has no room for it.
+
+        `key`: whose budget. `amount`: a whole number of the smallest unit. `limit`: the limit of this key, instead of
+        the budget's own; `None` means no limit.
+        """
+        return Reservation(*(await self._reserve(key, amount, limit)))
 
     async def peek(self, key: str, *, limit: int | Unset | None = UNSET) -> BudgetStatus:
-        """Like `blocking.Budget.peek`, awaited."""
-        return await budget.peek(self, key, limit)
+        """Return the balance of `key`. `limit`: as in `reserve`."""
+        return await self._peek(key, limit)

@@ -1,29 +1,27 @@
-"""Budgets: put an amount aside, then say what was spent."""
+"""Budgets: reserve an amount, then settle what was spent."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.core.lease.lock import UNSET, Unset
-from holdfast.core.limit import budget
-from holdfast.core.limit.budget import BudgetBase, BudgetStatus, ReservationBase, checked_amount
+from holdfast.core.limit.budget import BudgetBase, BudgetStatus, ReservationBase
 from holdfast.core.step import run
-from holdfast.names import name_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
 class Reservation(ReservationBase):
-    """An amount that is put aside. As a block: what is not settled by its end was spent, or given back if it failed."""
+    """A reserved amount. Leaving its block settles it: as spent, or with nothing if the block failed."""
 
     def settle(self, actual: int) -> None:
-        """So much was spent, even if it is more; the rest is free again."""
-        run(budget.settle(self, actual))
+        """Settle the reservation: `actual` was really spent, even if it is more; the rest is free again."""
+        run(self._settle(actual))
 
     def refund(self) -> None:
-        """Nothing was spent."""
-        run(budget.settle(self, 0))
+        """Settle the reservation with nothing spent."""
+        run(self._settle(0))
 
     def __enter__(self) -> Reservation:
         return self
@@ -31,19 +29,21 @@ class Reservation(ReservationBase):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        run(budget.leave(self, error))
+        run(self._leave(error))
         return False
 
 
 class Budget(BudgetBase):
-    """So much in a period, for each key by itself. Threads may share it."""
+    """A budget per key and period. Threads may share it."""
 
     def reserve(self, key: str, amount: int, *, limit: int | Unset | None = UNSET) -> Reservation:
-        """Put an amount aside; `BudgetExceeded` if there is no room. `limit` is for keys that have one of their own."""
-        reservation = Reservation(self._client, name_of(self.name, key), key, checked_amount("amount", amount))
-        run(budget.reserve(self, reservation, limit))
-        return reservation
+        """Reserve an amount; raise `BudgetExceeded` if the budget has no room for it.
+
+        `key`: whose budget. `amount`: a whole number of the smallest unit. `limit`: the limit of this key, instead of
+        the budget's own; `None` means no limit.
+        """
+        return Reservation(*run(self._reserve(key, amount, limit)))
 
     def peek(self, key: str, *, limit: int | Unset | None = UNSET) -> BudgetStatus:
-        """How the budget of a key stands."""
-        return run(budget.peek(self, key, limit))
+        """Return the balance of `key`. `limit`: as in `reserve`."""
+        return run(self._peek(key, limit))

@@ -11,7 +11,6 @@ from holdfast.cli.connect import connect
 from holdfast.cli.lazy import CommandGroup
 from holdfast.cli.options import Json, Url
 from holdfast.cli.output import plain, print_line
-from holdfast.core.limit import limit as core_limit
 from holdfast.core.step import run
 from holdfast.engines import Capability
 from holdfast.names import name_of
@@ -46,7 +45,7 @@ def show(
     """
     with connect(url, Capability.LIMITS) as hf:
         limiter = _limiter(hf, rate, key, name, method)
-        decision = run(core_limit.counted(limiter, key))
+        decision = run(limiter._counted(key))
     if as_json:
         output.print_json({"name": limiter.name, "key": key, "rate": rate, **decision._asdict()})
     else:
@@ -74,7 +73,7 @@ def reset(
     """
     with connect(url, Capability.LIMITS) as hf:
         limiter = _limiter(hf, rate, key, name, method)
-        run(core_limit.reset(limiter, key))
+        limiter.reset(key)
     if as_json:
         output.print_json({"name": limiter.name, "key": key, "reset": True})
     else:

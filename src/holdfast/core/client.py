@@ -17,7 +17,7 @@ from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.keeper.keeper import Keeper
 from holdfast.core.keeper.restart_guard import RestartGuard
 from holdfast.core.lease.state import HELD, PENDING
-from holdfast.core.limit.local import Ledgers
+from holdfast.core.limit.local import LocalLimits
 from holdfast.core.resend import WIRE_NS, raise_public
 from holdfast.core.step import Ready
 from holdfast.engines import ALTERNATIVES, Capability, open_engine
@@ -88,7 +88,7 @@ class Client:
         self.transport: Transport = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.restart_guard = RestartGuard(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.restart_guard)
-        self.ledgers = Ledgers()
+        self.local_limits = LocalLimits()
         # The objects of each read-write lock: all of them know who is inside through one of them.
         self.rwlock_modes: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
@@ -175,7 +175,7 @@ class Client:
         self.keeper.forked()
         self.engine.forked()
         self.restart_guard.forked()
-        self.ledgers = Ledgers()
+        self.local_limits = LocalLimits()
         self.holder = this_process(self._label, self._info)
         self.packed = self.holder.packed()
         self._wakers = []

@@ -1,1 +1,1 @@
-"""The limit package."""
+"""Rate limits and budgets."""

@@ -1,4 +1,7 @@
-"""Budgets: put an amount aside first, then say what was really spent. Money fails closed: no engine, no reservation."""
+"""Budgets: reserve an amount first, then settle what was really spent.
+
+Budgets fail closed: without the engine there is no reservation.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS_PER_MS, Seconds, ttl_ms
 from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
-from holdfast.core.lease.lock import UNSET, Unset
+from holdfast.core.lease.lock import Unset
 from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import BudgetExceeded, Closed, InvalidConfig, Unavailable
@@ -23,7 +26,7 @@ _ANY = -1
 
 
 class BudgetStatus(NamedTuple):
-    """How a budget stands: what was spent, what is put aside, what is left (`None` if there is no limit).
+    """The balance of a budget: the spent, reserved and remaining amounts (`remaining`: `None` without a limit).
 
     The period ends after `reset_after` seconds; 0 if none has begun.
     """
@@ -36,7 +39,7 @@ class BudgetStatus(NamedTuple):
 
 
 class BudgetBase:
-    """Settings, checked before any input or output."""
+    """A budget: its settings, checked before any I/O, and its commands."""
 
     def __init__(self, client: Client, name: str, *, limit: int | None, period: Seconds, hold: Seconds) -> None:
         client.refuse_without(Capability.BUDGETS)
@@ -52,96 +55,105 @@ class BudgetBase:
     def _limit_of(self, limit: int | Unset | None) -> int:
         return self._limit if isinstance(limit, Unset) else _checked("limit", limit)
 
+    async def _reserve(self, key: str, amount: int, limit: int | Unset | None) -> ReservedFields:
+        """Reserve the amount, or raise `BudgetExceeded`. If the reply stays lost, the amount is free after the hold."""
+        name, amount, token = name_of(self.name, key), checked_amount("amount", amount), new_token()
+        most = self._limit_of(limit)
+        command = Reserve(name, token, amount, most, self._period_ms, self._hold_ms)
+        answer = await send_safely(self._client, command)
+        assert isinstance(answer, BudgetBalance)
+        if not answer.ok:
+            remaining, retry_s = max(0, most - answer.spent - answer.reserved), answer.retry_us / 1e6
+            after_s = retry_s if most >= amount else 0.0
+            self._client.emit("rate_limited", name, seconds=after_s or None)
+            raise BudgetExceeded(name, amount, remaining, most, after_s)
+        return ReservedFields(self._client, name, key, token, amount, answer.began_us, self._hold_ms)
+
+    async def _peek(self, key: str, limit: int | Unset | None) -> BudgetStatus:
+        """Return the balance of a key."""
+        most = self._limit_of(limit)
+        answer = await send_safely(self._client, GetBalance(name_of(self.name, key), self._period_ms))
+        assert isinstance(answer, BudgetBalance)
+        left = None if most == _ANY else max(0, most - answer.spent - answer.reserved)
+        return BudgetStatus(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)
+
+
+class ReservedFields(NamedTuple):
+    """The arguments of a reservation."""
+
+    client: Client
+    name: str
+    key: str
+    token: str
+    amount: int
+    began_us: int
+    hold_ms: int
+
 
 class ReservationBase:
-    """An amount that is put aside."""
+    """A reserved amount."""
 
-    def __init__(self, client: Client, name: str, key: str, amount: int) -> None:
+    def __init__(
+        self, client: Client, name: str, key: str, token: str, amount: int, began_us: int, hold_ms: int
+    ) -> None:
         self._client = client
         self._name = name
-        self._token = new_token()
-        self._began_us = self._hold_ms = 0
+        self._token = token
+        self._began_us = began_us
+        self._hold_ms = hold_ms
         self.key = key
         self.amount = amount
         self._actual: int | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether it has been spent or given back."""
+        """True once the amount was settled or refunded."""
         return self._actual is not None
 
     def __repr__(self) -> str:
         return f"<reservation of {self.amount} for {self.key!r}{', settled' if self.settled else ''}>"
 
+    async def _settle(self, actual: int) -> None:
+        """Settle the amount really spent. The same amount may be settled again; another one is a mistake."""
+        actual, before = checked_amount("actual", actual), self._actual
+        if before is None:
+            await send_safely(self._client, self._command(actual))
+            self._actual = actual
+        elif before != actual:
+            raise InvalidConfig("actual", actual, f"this reservation was already settled with {before}")
 
-async def reserve(budget: BudgetBase, reservation: ReservationBase, limit: int | Unset | None) -> None:
-    """Put it aside, or `BudgetExceeded`. If the answer stays lost, the hold gives it back."""
-    most = budget._limit_of(limit)
-    name, amount = reservation._name, reservation.amount
-    command = Reserve(name, reservation._token, amount, most, budget._period_ms, budget._hold_ms)
-    answer = await send_safely(budget._client, command)
-    assert isinstance(answer, BudgetBalance)
-    if not answer.ok:
-        remaining, retry_s = max(0, most - answer.spent - answer.reserved), answer.retry_us / 1e6
-        after_s = retry_s if most >= amount else 0.0
-        budget._client.emit("rate_limited", name, seconds=after_s or None)
-        raise BudgetExceeded(name, amount, remaining, most, after_s)
-    reservation._began_us, reservation._hold_ms = answer.began_us, budget._hold_ms
+    async def _leave(self, error: BaseException | None) -> None:
+        """End the block: unless it was settled, settle the whole amount, or nothing if the block failed.
 
-
-async def settle(reservation: ReservationBase, actual: int) -> None:
-    """Say what was spent; said again it is no more than true, and another number is a mistake."""
-    actual, before = checked_amount("actual", actual), reservation._actual
-    if before is None:
-        await send_safely(reservation._client, _settling(reservation, actual))
-        reservation._actual = actual
-    elif before != actual:
-        raise InvalidConfig("actual", actual, f"this reservation was settled with {before} already")
-
-
-async def leave(reservation: ReservationBase, error: BaseException | None) -> None:
-    """The end of a block: all of it was spent, unless it was said otherwise; nothing, if the block failed.
-
-    The work is over, so an engine that cannot be told is no error of it: the keeper goes on telling for as long as the
-    amount is put aside. The block's own error is never replaced.
-    """
-    if reservation.settled:
-        return
-    actual = reservation.amount if error is None else 0
-    try:
-        await settle(reservation, actual)
-    except Unavailable as trouble:
-        log.warning("%d of %r could not be settled yet, and will be: %s", actual, reservation._name, trouble)
-        _hand_on(reservation, actual)
-    except Closed as closed:
-        if error is None:
+        The work is over, so an unavailable engine is not an error of the work: the keeper goes on sending for as long
+        as the amount is reserved. The block's own error is never replaced.
+        """
+        if self.settled:
+            return
+        actual = self.amount if error is None else 0
+        try:
+            await self._settle(actual)
+        except Unavailable as trouble:
+            log.warning("%d of %r could not be settled; the client goes on trying: %s", actual, self._name, trouble)
+            self._hand_to_keeper(actual)
+        except Closed as closed:
+            if error is None:
+                raise
+            error.add_note(str(closed))
+        except BaseException:
+            self._hand_to_keeper(actual)
             raise
-        error.add_note(str(closed))
-    except BaseException:
-        _hand_on(reservation, actual)
-        raise
 
+    def _hand_to_keeper(self, actual: int) -> None:
+        self._actual = actual
+        self._client.keeper.deliver_later(self._command(actual), self._hold_ms * NS_PER_MS)
 
-def _hand_on(reservation: ReservationBase, actual: int) -> None:
-    reservation._actual = actual
-    reservation._client.keeper.deliver_later(_settling(reservation, actual), reservation._hold_ms * NS_PER_MS)
-
-
-def _settling(reservation: ReservationBase, actual: int) -> Settle:
-    return Settle(reservation._name, reservation._token, reservation._began_us, actual)
-
-
-async def peek(budget: BudgetBase, key: str, limit: int | Unset | None) -> BudgetStatus:
-    """How the budget of a key stands."""
-    most = budget._limit_of(limit)
-    answer = await send_safely(budget._client, GetBalance(name_of(budget.name, key), budget._period_ms))
-    assert isinstance(answer, BudgetBalance)
-    left = None if most == _ANY else max(0, most - answer.spent - answer.reserved)
-    return BudgetStatus(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)
+    def _command(self, actual: int) -> Settle:
+        return Settle(self._name, self._token, self._began_us, actual)
 
 
 def checked_amount(setting: str, value: int) -> int:
-    """Whole numbers of the smallest unit: sums must be exact."""
+    """Return the checked amount: a whole number of the smallest unit, because sums must be exact."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
         raise InvalidConfig(setting, value, "it must be a whole number, 0 or more: count in the smallest unit")
     return value
@@ -149,6 +161,3 @@ def checked_amount(setting: str, value: int) -> int:
 
 def _checked(setting: str, value: int | None) -> int:
     return _ANY if value is None else checked_amount(setting, value)
-
-
-__all__ = ["HOLD_S", "PERIOD_S", "UNSET", "BudgetBase", "BudgetStatus", "ReservationBase", "Unset"]

@@ -1,7 +1,7 @@
-"""Admission: may this be done now? Asked once, answered once; an answer that was lost counts as used.
+"""Rate limits: may this be done now? One request, one answer; after a lost reply the hit counts as used.
 
-A refusal that is known to hold is given again without asking. When the engine cannot be asked, the limit's policy
-answers, and that is told every time; the engine is then asked ever less often, so that an outage costs callers nothing.
+A refusal that still holds is repeated without a request. When the engine is unavailable, the limit's policy decides,
+and each such decision is reported. The engine is then tried less and less often, so that an outage does not slow callers.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ METHODS = ("window", "gcra")
 POLICIES = ("local", "allow", "deny")
 LOCAL_SHARE = 0.1
 
-# Keys beyond the bound share one count while the engine is away.
+# Keys beyond the bound share one count while the engine is unavailable.
 _OTHERS = "others"
 
 
 class Decision(NamedTuple):
-    """Whether it may be done: true if so. All lengths of time are seconds.
+    """The decision of a rate limit: true if the action is allowed. Durations are in seconds.
 
-    `remaining` of `limit` is left in the window that matters most just now; `retry_after` is more than 0 exactly when
-    it was refused; after `reset_after` that window is empty again.
+    `remaining` of `limit` is left in the window that is closest to its limit. `retry_after` is above 0 exactly if the
+    action was refused. After `reset_after` that window is empty again.
     """
 
     allowed: bool
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
 
 
 class LimiterBase:
-    """What both faces share: the rates, the refusals that hold, and what to do without the engine."""
+    """A rate limit: its rates, the refusals that still hold, and the policy without the engine."""
 
     def __init__(
         self,
@@ -75,30 +75,30 @@ class LimiterBase:
             raise InvalidConfig("local_share", local_share, "it must be a number above 0, and at most 1")
         self._smooth = method == "gcra"
         self._policy = on_unavailable
-        self._share = share_of(self._rates, local_share)
+        self._local_rates = share_of(self._rates, local_share)
         self._least = min(count for count, _ in self._rates)
-        self._ledger = client.ledgers.of(self.name, self._rates, smooth=self._smooth)
+        self._local = client.local_limits.get(self.name, self._rates, smooth=self._smooth)
 
     def __repr__(self) -> str:
         return f"<limit {self.rate!r} {self.name!r} on {self._client.url}>"
 
-    def _known(self, key: str, cost: int, *, final: bool = True) -> Decision | None:
-        """The refusal that is known to hold, if there is one; `final` unless the caller goes on waiting."""
-        known = self._ledger.refusals.get(key) if type(key) is str else None
+    def _known_refusal(self, key: str, cost: int, *, final: bool = True) -> Decision | None:
+        """Return the refusal that still holds, if there is one; `final` unless the caller goes on waiting."""
+        known = self._local.refusals.get(key) if type(key) is str else None
         if known is None or self._client.state is CLOSED:
             return None
         now_ns = self._client.clock.now_ns()
         if now_ns >= known.believed_ns:
-            self._ledger.refusals.pop(key, None)
+            self._local.refusals.pop(key, None)
             return None
         if type(cost) is not int or not known.cost <= cost <= self._least:
             return None
         retry_s, reset_s = (known.retry_ns - now_ns) / NS, (known.reset_ns - now_ns) / NS
         if final:
-            self._tell_limited(key, retry_s)
+            self._report_refusal(key, retry_s)
         return Decision(False, known.remaining, known.limit, retry_s, reset_s)
 
-    def _tell_limited(self, key: str, retry_s: float) -> None:
+    def _report_refusal(self, key: str, retry_s: float) -> None:
         if self._client.observer is not None or debugging(DEBUG):
             self._client.emit("rate_limited", name_of(self.name, key), seconds=retry_s)
 
@@ -109,93 +109,90 @@ class LimiterBase:
         return Hit(name, self._rates, self._smooth, cost, take)
 
     def _without_engine(self, command: Hit) -> Decision:
-        """What the policy says, told each time."""
+        """Decide by the policy, and report it."""
         if self._policy == "local":
-            decision = self._by_share(command)
+            decision = self._decide_locally(command)
         else:
             allowed = self._policy == "allow"
             decision = Decision(allowed, 0, self._least, 0.0 if allowed else PAUSE_MAX_NS / NS, 0.0)
-        said = "allowed" if decision.allowed else "refused"
-        why = f"{said} by policy {self._policy}: {self._ledger.trouble}"
+        verb = "allowed" if decision.allowed else "refused"
+        why = f"{verb} by policy {self._policy}: {self._local.trouble}"
         self._client.emit("unavailable", command.name, detail=why)
         return decision
 
-    def _by_share(self, command: Hit) -> Decision:
-        clock, ledger = self._client.clock, self._ledger
-        with ledger.guard:
-            name = command.name if len(ledger.alone) < KNOWN_MAX else _OTHERS
-            # The clock that never goes back: nobody else shares these counts.
+    def _decide_locally(self, command: Hit) -> Decision:
+        """Count in this process, against its share of the limit."""
+        clock, local = self._client.clock, self._local
+        with local.guard:
+            name = command.name if len(local.counters) < KNOWN_MAX else _OTHERS
+            # The monotonic clock: no other process shares these counts.
             moment = Moment(0, clock.now_ns() // NS_PER_US, "")
-            answer = ledger.alone.answer(hit_rule, command._replace(name=name, rates=self._share), moment)
+            local_command = command._replace(name=name, rates=self._local_rates)
+            answer = local.counters.answer(hit_rule, local_command, moment)
         assert isinstance(answer, LimitDecision)
         return _decision(answer)
 
+    async def _hit(self, key: str, cost: int, *, take: bool = True, final: bool = True) -> Decision:
+        """Send one hit. Report a refusal, unless the caller goes on waiting or counts nothing."""
+        decision = await self._decide(key, cost, take=take)
+        if final and take and not decision.allowed:
+            self._report_refusal(key, decision.retry_after)
+        return decision
 
-async def hit(limiter: LimiterBase, key: str, cost: int, *, take: bool = True, final: bool = True) -> Decision:
-    """Ask the engine, once. A refusal is told to the observer, unless it is no last word or only a look."""
-    decision = await _decided(limiter, key, cost, take=take)
-    if final and take and not decision.allowed:
-        limiter._tell_limited(key, decision.retry_after)
-    return decision
-
-
-async def _decided(limiter: LimiterBase, key: str, cost: int, *, take: bool) -> Decision:
-    command, client, ledger = limiter._command(key, cost, take=take), limiter._client, limiter._ledger
-    if client.state is CLOSED:
-        raise Closed
-    sent_ns = client.clock.now_ns()
-    if sent_ns < ledger.asked_again_ns:
-        return limiter._without_engine(command)
-    try:
-        reply = client.transport.apply(command)
-        answer = reply if isinstance(reply, tuple) else await reply
-    except Unavailable as error:
-        ledger.failed(str(error), client.clock.now_ns())
-        return limiter._without_engine(command)
-    ledger.answered()
-    assert isinstance(answer, LimitDecision)
-    if not answer.allowed:
-        ledger.believe(key, cost, answer, sent_ns)
-    return _decision(answer)
-
-
-async def counted(limiter: LimiterBase, key: str) -> Decision:
-    """What the engine has counted; an error if it cannot be asked. A policy answers programs, people want to know."""
-    answer = await send_safely(limiter._client, limiter._command(key, 1, take=False))
-    assert isinstance(answer, LimitDecision)
-    return _decision(answer)
-
-
-async def wait(limiter: LimiterBase, key: str, cost: int, timeout: Seconds | None) -> Decision:
-    """Ask until it is allowed; `RateLimited` as soon as that cannot be before patience ends."""
-    client, wait_ns = limiter._client, timeout_ns(timeout)
-    until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
-    while True:
-        decision = limiter._known(key, cost, final=False)
-        if decision is None:
-            decision = await hit(limiter, key, cost, final=False)
-        if decision.allowed:
-            return decision
-        now_ns, left_ns = client.clock.now_ns(), int(decision.retry_after * NS) + 1
-        if now_ns + left_ns > until_ns:
-            limiter._tell_limited(key, decision.retry_after)
-            raise RateLimited(
-                f"{limiter.name}/{key}",
-                decision.retry_after,
-                decision.remaining,
-                decision.limit,
-                trouble=limiter._ledger.trouble,
-            )
-        if client.state is ABORTING:
+    async def _decide(self, key: str, cost: int, *, take: bool) -> Decision:
+        command, client, local = self._command(key, cost, take=take), self._client, self._local
+        if client.state is CLOSED:
             raise Closed
-        await client.transport.waker().wait(now_ns + min(left_ns, BELIEVED_NS))
+        sent_ns = client.clock.now_ns()
+        if sent_ns < local.retry_engine_ns:
+            return self._without_engine(command)
+        try:
+            reply = client.transport.apply(command)
+            answer = reply if isinstance(reply, tuple) else await reply
+        except Unavailable as error:
+            local.failed(str(error), client.clock.now_ns())
+            return self._without_engine(command)
+        local.answered()
+        assert isinstance(answer, LimitDecision)
+        if not answer.allowed:
+            local.believe(key, cost, answer, sent_ns)
+        return _decision(answer)
 
+    async def _counted(self, key: str) -> Decision:
+        """Return the engine's figures, without the policy; `Unavailable` if the engine does not answer."""
+        answer = await send_safely(self._client, self._command(key, 1, take=False))
+        assert isinstance(answer, LimitDecision)
+        return _decision(answer)
 
-async def reset(limiter: LimiterBase, key: str) -> None:
-    """Forget what was counted under the key. Others may believe a refusal for a second more."""
-    command = Hit(name_of(limiter.name, key), limiter._rates, limiter._smooth, 1, take=False)
-    await send_safely(limiter._client, ResetCounter(command.name, command.kind))
-    limiter._ledger.refusals.pop(key, None)
+    async def _wait(self, key: str, cost: int, timeout: Seconds | None) -> Decision:
+        """Send hits until one is allowed; raise `RateLimited` as soon as none can be before the timeout ends."""
+        client, wait_ns = self._client, timeout_ns(timeout)
+        until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
+        while True:
+            decision = self._known_refusal(key, cost, final=False)
+            if decision is None:
+                decision = await self._hit(key, cost, final=False)
+            if decision.allowed:
+                return decision
+            now_ns, left_ns = client.clock.now_ns(), int(decision.retry_after * NS) + 1
+            if now_ns + left_ns > until_ns:
+                self._report_refusal(key, decision.retry_after)
+                raise RateLimited(
+                    f"{self.name}/{key}",
+                    decision.retry_after,
+                    decision.remaining,
+                    decision.limit,
+                    trouble=self._local.trouble,
+                )
+            if client.state is ABORTING:
+                raise Closed
+            await client.transport.waker().wait(now_ns + min(left_ns, BELIEVED_NS))
+
+    async def _reset(self, key: str) -> None:
+        """Delete the counts of the key. Other processes may repeat a refusal for a second more."""
+        command = Hit(name_of(self.name, key), self._rates, self._smooth, 1, take=False)
+        await send_safely(self._client, ResetCounter(command.name, command.kind))
+        self._local.refusals.pop(key, None)
 
 
 def _decision(answer: LimitDecision) -> Decision:

@@ -1,7 +1,7 @@
-"""What a client knows of its limits, each by its name, its rates and its way to count.
+"""The local state of a client's rate limits, by name, rates and method.
 
-A limit may be made anew for every call, and is the same limit: what was refused, what was admitted without the engine,
-and when the engine is asked again belong to the client, not to the object.
+A program may create the limiter object for every call. The refusals it knows, the counts made without the engine, and
+the time of the next attempt to reach the engine belong to the client, so that all these objects share them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 KNOWN_MAX = 10_000
 PAUSE_MAX_NS = NS
 _PAUSE_NS = 50 * NS_PER_MS
-# A refusal is not believed for longer, so that a limit that was reset by hand is seen soon.
+# A refusal is not repeated locally for longer than this, so that a limit that an operator resets is noticed soon.
 BELIEVED_NS = NS
-# Of more limits, those that were made longest ago begin anew.
+# If a client uses more limits than this, the oldest ones lose their local state.
 _LIMITS_MAX = 1000
 
 
 class Refusal(NamedTuple):
-    """What a key was told last: believed until then, for this cost and more."""
+    """The last refusal of a key: repeated until `believed_ns` for this cost and higher ones."""
 
     believed_ns: int
     cost: int
@@ -36,19 +36,22 @@ class Refusal(NamedTuple):
     reset_ns: int
 
 
-class Ledger:
-    """One limit: the refusals that hold, and what is done without the engine. `trouble`: why it was not asked."""
+class LocalLimit:
+    """The local state of one limit: known refusals, and the counts without the engine.
+
+    `trouble`: why the engine could not be reached.
+    """
 
     def __init__(self) -> None:
         self.refusals: dict[str, Refusal] = {}
-        self.alone = MemoryCounters()
+        self.counters = MemoryCounters()
         self.guard = threading.Lock()
-        self.asked_again_ns = 0
+        self.retry_engine_ns = 0
         self.trouble = ""
         self._pause_ns = 0
 
     def believe(self, key: str, cost: int, answer: LimitDecision, sent_ns: int) -> None:
-        """It was refused after it was sent, so it holds at least as long from then."""
+        """Remember a refusal. The engine refused after the request was sent, so count its time from then."""
         if len(self.refusals) >= KNOWN_MAX:
             self.refusals.clear()
         retry_ns = sent_ns + answer.retry_us * NS_PER_US
@@ -57,29 +60,30 @@ class Ledger:
         self.refusals[key] = Refusal(believed_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns)
 
     def failed(self, trouble: str, now_ns: int) -> None:
-        """The engine could not be asked; it is asked ever less often."""
+        """Remember that the engine is unavailable; pause longer each time before the next attempt."""
         self._pause_ns = min(2 * self._pause_ns or _PAUSE_NS, PAUSE_MAX_NS)
-        self.asked_again_ns = now_ns + jittered(self._pause_ns, now_ns)
+        self.retry_engine_ns = now_ns + jittered(self._pause_ns, now_ns)
         self.trouble = trouble
 
     def answered(self) -> None:
+        """Remember that the engine answered."""
         self._pause_ns = 0
         self.trouble = ""
 
 
-class Ledgers:
-    """Those of one client."""
+class LocalLimits:
+    """The local states of all limits of one client."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._known: dict[tuple[str, Rates, bool], Ledger] = {}
+        self._known: dict[tuple[str, Rates, bool], LocalLimit] = {}
 
-    def of(self, name: str, rates: Rates, *, smooth: bool) -> Ledger:
-        """The one of this limit, whoever made it first."""
+    def get(self, name: str, rates: Rates, *, smooth: bool) -> LocalLimit:
+        """Return the local state of this limit; create it at the first use."""
         key = (name, rates, smooth)
         with self._guard:
-            ledger = self._known.pop(key, None) or Ledger()
-            self._known[key] = ledger
+            local = self._known.pop(key, None) or LocalLimit()
+            self._known[key] = local
             if len(self._known) > _LIMITS_MAX:
                 del self._known[next(iter(self._known))]
-        return ledger
+        return local
