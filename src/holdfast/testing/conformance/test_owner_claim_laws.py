@@ -39,7 +39,7 @@ def test_one_owner_claims_a_key_and_the_others_learn_who(face):
         assert peer.say(RecordOutcomes("sessions", "doomed", (MessageOutcome(held.entry, "ack"),))).lost == (
             held.entry,
         )
-        with pytest.raises(NotFound, match="no message of key 'chat-9': none was sent, or it is done"):
+        with pytest.raises(NotFound, match="no message of key 'chat-9': none was published, or it is done"):
             second.claim("chat-9")
         work.ack()
     assert queue.check()
