@@ -2,8 +2,8 @@
 
 `scripts` sends packed commands through a bare socket: only the scripts differ from the floor. `polled` gives that
 socket a timeout, for which Python calls poll() before every read. `fresh` makes a token and packs the commands each
-time. `transport` uses the library's own transport: connections from a pool, replies that become answers. The layer above
-that is the whole lock.
+time. `transport` uses the library's own transport: connections from a pool, replies that become answers. The layer
+above that is the whole lock.
 
 `handed` and `handed_transport` are the same for a lock that is handed over: a waiter blocks on its wake-up key, and the
 acquire that confirms the offer follows the pop in the same write.

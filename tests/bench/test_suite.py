@@ -237,7 +237,7 @@ def test_a_killed_holder_is_replaced_and_the_time_is_taken(testbed):
 
 
 def test_many_leases_are_held_and_none_is_lost(testbed):
-    """ThreadDriver, CPU and memory of a crowd, and of names that are forgotten."""
+    """Threads, CPU and memory of many leases, and of names that the engine forgets."""
     (held,) = figures(leases(testbed, TINY, (known.HOLDFAST._replace(ttl=30),))).values()
     (used,) = figures(used_names(testbed, TINY, known.NAMES)).values()
 

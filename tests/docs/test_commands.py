@@ -32,11 +32,11 @@ def script_and_output(code):
     """Split a block into the commands and the expected output."""
     lines = code.splitlines()
     script = [line[2:] for line in lines if line.startswith("$ ")]
-    answers = [line for line in lines if line.strip() and not line.startswith("$ ")]
-    return "\n".join(script), answers
+    expected = [line for line in lines if line.strip() and not line.startswith("$ ")]
+    return "\n".join(script), expected
 
 
-def typed(script, folder, longest_s=LONGEST_RUN_S):
+def run_script(script, folder, longest_s=LONGEST_RUN_S):
     """Run a script in a shell with its own home directory; return its exit code and output."""
     tool = folder / "bin" / "holdfast"
     tool.parent.mkdir()
@@ -82,11 +82,11 @@ def end_session(leader):
 def missing(answers, output):
     """Return the first expected line that the output lacks, in order, or `None`."""
     lines = iter(BLANKS.sub(" ", line).strip() for line in output.splitlines())
-    for answer in answers:
-        words = BLANKS.sub(" ", answer).strip().split("…")
-        pattern = re.compile(".*".join(re.escape(word.strip()) for word in words))
+    for each in expected:
+        parts = BLANKS.sub(" ", each).strip().split("…")
+        pattern = re.compile(".*".join(re.escape(part.strip()) for part in parts))
         if not any(pattern.fullmatch(line) for line in lines):
-            return answer
+            return each
     return None
 
 
@@ -94,25 +94,24 @@ def missing(answers, output):
 def test_commands_on_the_pages_do_what_the_page_shows(code, tmp_path):
     """Readers stop trusting a page whose commands do not work as shown."""
     script, answers = script_and_output(code)
-    returncode, output = typed(script, tmp_path)
+    returncode, output = run_script(script, tmp_path)
 
     assert returncode == 0, output
-    assert missing(answers, output) is None, output
+    assert first_missing(expected, output) is None, output
 
 
 def test_the_readme_and_the_cli_page_have_commands_that_run():
     """A newcomer types the commands of the README first, so they must work."""
-    tried = {block.id.split(":")[0] for block in blocks()}
+    tested = {block.id.split(":")[0] for block in blocks()}
 
-    assert {"README.md", "docs/cli.md"} <= tried
+    assert {"README.md", "docs/cli.md"} <= tested
 
 
 def test_commands_in_sentences_exist():
     """A command that a page mentions in a sentence must exist."""
-    from holdfast.cli.app import app
+    from holdfast.cli.app import COMMANDS
 
-    known = {command.name or command.callback.__name__ for command in app.registered_commands}
-    known |= {group.name for group in app.registered_groups}
+    known = {command.name for command in COMMANDS}
     used = {
         (name_of(file), word)
         for file in pages()
@@ -120,12 +119,12 @@ def test_commands_in_sentences_exist():
     }
 
     assert ("docs/cli.md", "run") in used
-    assert {(page, word) for page, word in used if word not in known} == set()
+    assert {(page, name) for page, name in used if name not in known} == set()
 
 
 def test_a_wrong_page_is_detected(tmp_path):
     """The runner must fail on a failing command, on a missing line, and on lines out of order."""
-    assert typed("false; echo never", tmp_path)[0] == 1
-    assert missing(["a … c", "d"], "a b c\nd\n") is None
-    assert missing(["b"], "a\n") == "b"
-    assert missing(["b", "a"], "a\nb\n") == "a"
+    assert run_script("false; echo never", tmp_path)[0] == 1
+    assert first_missing(["a … c", "d"], "a b c\nd\n") is None
+    assert first_missing(["b"], "a\n") == "b"
+    assert first_missing(["b", "a"], "a\nb\n") == "a"
