@@ -114,7 +114,7 @@ def test_a_setting_of_tls_that_one_library_lacks_is_not_dropped(place):
     """Whoever asked for a check would believe that it is made."""
     client = place.connect(f"{place.server.url}&ssl_validate_ocsp=True")
 
-    with pytest.raises(Unavailable, match="knows no ssl_validate_ocsp") as trouble:
+    with pytest.raises(Unavailable, match="has no setting ssl_validate_ocsp") as trouble:
         client.lock("x").acquire(timeout=0)
 
     assert not trouble.value.retryable

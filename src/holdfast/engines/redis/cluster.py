@@ -1,10 +1,10 @@
-"""The servers of a cluster: which of them answers for which slot.
+"""The servers of a cluster, and which of them serves which slot.
 
-The map is learned from any server that answers, one at a time and not too often, and corrected by every redirection.
-What is not known, or belongs to a server that did not answer, is looked for before it is asked again.
+The client learns the slot map from any server that answers, one request at a time and not too often, and every redirect
+corrects it. A slot that is unknown, or belongs to a server that did not answer, is looked up before the next command.
 
-A URL outlives the servers that it names. One that has left the cluster answers still, and knows nothing of it, or of
-another one: it is believed only if nobody else answers.
+A URL outlives the servers that it names. A server that has left the cluster still answers, and knows no cluster or
+another one: the client trusts it only if no other server answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.keys import hash_tag
 from holdfast.engines.redis.resp import packed
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
 
 SLOTS = 16384
-_LOOK_S = 0.5
-_LOOK_EVERY_S = 0.1
-# Whoever has less time than this to answer is not silent.
+_ASK_S = 0.5
+_REFRESH_EVERY_S = 0.1
+# A server that has less time than this to answer is not called silent.
 _FAIR_S = 0.05
 # For so long a server that did not answer is asked after all others.
-_DOUBT_S = 5.0
-# What needs somebody to act.
+_FAILED_S = 5.0
+# Errors that an operator has to fix.
 _REFUSALS = ("no permission", "other topology", "failed")
-_VIEW = packed("CLUSTER", "SLOTS")
+_SLOT_MAP = packed("CLUSTER", "SLOTS")
 _STATE = packed("CLUSTER", "INFO")
 
 
 def slot_of(text: str) -> int:
-    """The slot of a hash tag, or of a key without one."""
+    """Return the slot of a hash tag, or of a key without one."""
     return crc_hqx(text.encode(), 0) % SLOTS
 
 
 class SlotMap:
-    """What one server says of the cluster: who owns which slot, and who else is there."""
+    """The cluster as one server sees it: the owner of each slot, and all servers."""
 
     def __init__(self, reply: Any, host: str) -> None:
         self.owners: list[str] = [""] * SLOTS
         self.places: list[tuple[str, int] | None] = [None] * SLOTS
-        self.everybody: list[tuple[str, int]] = []
+        self.all_places: list[tuple[str, int]] = []
         self.ids: set[str] = set()
         for first, last, *servers in reply:
-            # Without a host it is the one that was asked; `?` is one that it does not know either.
+            # Without a host it is the server that answered; `?` is a host that it does not know either.
             places = [(str(server[0] or host), int(server[1])) for server in servers]
             count = last - first + 1
             self.owners[first : last + 1] = [str(servers[0][2])] * count
             self.places[first : last + 1] = [places[0] if places[0][0] != "?" else None] * count
-            self.everybody += [place for place in places if place[0] != "?"]
+            self.all_places += [place for place in places if place[0] != "?"]
             self.ids.update(str(server[2]) for server in servers)
 
 
@@ -79,12 +79,12 @@ class Cluster:
         self.on_change: Callable[[], None] = ignore_change
         self._seeds = seeds
         self._known: dict[tuple[str, int], Connector] = {seed.place: seed for seed in seeds}
-        # Also of those that are not known any more, for as long as somebody has a connection there.
-        self._diallers: WeakValueDictionary[tuple[str, int], Connector] = WeakValueDictionary(self._known)
+        # Also of servers that are no longer known, for as long as a connection to them exists.
+        self._connectors: WeakValueDictionary[tuple[str, int], Connector] = WeakValueDictionary(self._known)
         self._slots: list[Connector | None] = [None] * SLOTS
         self._ids: set[str] = set()  # of all servers in the map
-        self._doubted: WeakKeyDictionary[Node, float] = WeakKeyDictionary()
-        self._looked_s = -_LOOK_EVERY_S
+        self._failed: WeakKeyDictionary[Node, float] = WeakKeyDictionary()
+        self._refreshed_s = -_REFRESH_EVERY_S
         self.forked()
 
     def forked(self) -> None:
@@ -96,8 +96,8 @@ class Cluster:
     def node_of_key(self, key: str) -> Node | None:
         return self._slots[slot_of(key)]
 
-    def node_at(self, host: str, port: int, asked: Node) -> Node:
-        here = getattr(asked, "place", self._seeds[0].place)
+    def node_at(self, host: str, port: int, sender: Node) -> Node:
+        here = getattr(sender, "place", self._seeds[0].place)
         place = (host or here[0], port)
         return self._known.setdefault(place, self._at(place))
 
@@ -106,7 +106,7 @@ class Cluster:
         return None not in self._slots
 
     def nodes(self) -> tuple[Node, ...]:
-        """The owners of slots; before they are known, those that the user named."""
+        """Return the owners of slots; before they are known, the servers of the URL."""
         owners = dict.fromkeys(node for node in self._slots if node is not None)
         return tuple(owners) or tuple(self._seeds)
 
@@ -114,143 +114,145 @@ class Cluster:
         return tuple(sorted(node.url for node in self.nodes()))
 
     def any_node(self) -> Node:
-        sound = [node for node in self.nodes() if not self._is_doubted(node)]
-        return random.choice(sound or self.nodes())  # noqa: S311 - nobody is deceived by it
+        sound = [node for node in self.nodes() if not self._has_failed(node)]
+        return random.choice(sound or self.nodes())  # noqa: S311 - not for security
 
     def learn(self, slot: int, node: Node) -> None:
         self._slots[slot] = node  # type: ignore[call-overload]
 
-    def doubt(self, node: Node) -> None:
-        self._doubted[node] = monotonic()
+    def mark_failed(self, node: Node) -> None:
+        self._failed[node] = monotonic()
         self._slots = [None if owner is node else owner for owner in self._slots]
 
     def refresh(self, limit_s: float) -> None:
-        seen, until_s = self._looked_s, monotonic() + limit_s
-        # One at a time; whoever waited for it has what it wanted, or goes without when its time is over.
+        seen, until_s = self._refreshed_s, monotonic() + limit_s
+        # One thread at a time; the others get its result, or go on without it when their time is over.
         if not self._guard.acquire(timeout=max(0.0, limit_s)):
             return
         try:
-            if self._looked_s != seen or monotonic() - self._looked_s < _LOOK_EVERY_S:
+            if self._refreshed_s != seen or monotonic() - self._refreshed_s < _REFRESH_EVERY_S:
                 return
             try:
-                self._adopt(self._view(min(until_s, monotonic() + self.wire_s)))
+                self._adopt(self._slot_map(min(until_s, monotonic() + self.wire_s)))
             finally:
-                self._looked_s = monotonic()
+                self._refreshed_s = monotonic()
         finally:
             self._guard.release()
 
-    def _view(self, until_s: float) -> SlotMap:
-        """However many are silent, it takes hardly longer than that: other leases wait for it, on servers that live.
+    def _slot_map(self, until_s: float) -> SlotMap:
+        """Return the slot map of a server of this cluster, hardly later than `until_s`, however many are silent.
 
-        One that is silent has half of the time that is left, so that another has some, and is asked last the next time.
+        Leases on other servers wait for it. Each server has half of the time that is left, so that another one has some
+        too, and a silent one is asked last the next time.
         """
-        refusal, trouble, strange = None, "", None
-        for node in self._askable():
+        refusal, trouble, foreign = None, "", None
+        for node in self._candidates():
             left_s = until_s - monotonic()
             if trouble and left_s <= 0:
                 trouble += "; there was no time to ask all of them"
                 break
-            limit_s = max(_FAIR_S, min(_LOOK_S, left_s / 2))
+            limit_s = max(_FAIR_S, min(_ASK_S, left_s / 2))
             try:
-                view = self._seen_by(node, limit_s)
+                slot_map = self._slot_map_of(node, limit_s)
             except Unavailable as error:
                 refusal, trouble = refusal or _refusal(error), error.detail
-                self._doubted[node] = monotonic()
+                self._failed[node] = monotonic()
                 continue
-            if self._is_ours(view):
-                return view
-            strange = strange if strange is not None and strange.ids else view
-        else:  # all were asked: only then is a stranger believed, or a refusal
-            if strange is not None:
-                return strange
+            if self._is_ours(slot_map):
+                return slot_map
+            foreign = foreign if foreign is not None and foreign.ids else slot_map
+        else:  # all were asked: only then a server of another cluster is trusted, or a refusal raised
+            if foreign is not None:
+                return foreign
             if refusal is not None:
                 raise refusal
         raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
 
-    def _is_ours(self, view: SlotMap) -> bool:
-        """Whether it is of the cluster that we know; before we know one, of any at all."""
-        return bool(view.ids & self._ids if self._ids else view.ids)
+    def _is_ours(self, slot_map: SlotMap) -> bool:
+        """Return whether the map is of the known cluster; before one is known, whether it is of any."""
+        return bool(slot_map.ids & self._ids if self._ids else slot_map.ids)
 
-    def _askable(self) -> list[Connector]:
-        """All that are known, in no order; those that did not answer come last."""
+    def _candidates(self) -> list[Connector]:
+        """Return all known servers in random order; those that did not answer come last."""
         known = list(self._known.values())
         random.shuffle(known)
-        return sorted(known, key=self._is_doubted)
+        return sorted(known, key=self._has_failed)
 
-    def _is_doubted(self, node: Node) -> bool:
-        return monotonic() - self._doubted.get(node, -_DOUBT_S) < _DOUBT_S
+    def _has_failed(self, node: Node) -> bool:
+        return monotonic() - self._failed.get(node, -_FAILED_S) < _FAILED_S
 
-    def _seen_by(self, node: Connector, limit_s: float) -> SlotMap:
-        link = RedisConnection(node, limit_s)
+    def _slot_map_of(self, node: Connector, limit_s: float) -> SlotMap:
+        connection = RedisConnection(node, limit_s)
         try:
-            reply = link.exchange(_VIEW, 1, limit_s)[0]
+            reply = connection.exchange(_SLOT_MAP, 1, limit_s)[0]
         finally:
-            link.close()
+            connection.close()
         if isinstance(reply, Exception):
-            raise refused(node.url, reply)
+            raise reply_error(node.url, reply)
         return SlotMap(reply, node.place[0])
 
-    def _adopt(self, view: SlotMap) -> None:
+    def _adopt(self, slot_map: SlotMap) -> None:
         before = set(self.nodes())
-        known = {place: self._at(place) for place in (*view.everybody, *(seed.place for seed in self._seeds))}
-        self._slots = [None if place is None else known[place] for place in view.places]
-        self._known, self._ids = known, view.ids or self._ids
+        known = {place: self._at(place) for place in (*slot_map.all_places, *(seed.place for seed in self._seeds))}
+        self._slots = [None if place is None else known[place] for place in slot_map.places]
+        self._known, self._ids = known, slot_map.ids or self._ids
         if not self.version or set(self.nodes()) != before:
             self.version += 1
             self.on_change()
 
     def _at(self, place: tuple[str, int]) -> Connector:
-        """The dialler of a place: one and the same, while anybody uses it."""
-        return self._diallers.get(place) or self._diallers.setdefault(place, self._seeds[0].at(*place))
+        """Return the connector of an address: the same one while it is in use."""
+        return self._connectors.get(place) or self._connectors.setdefault(place, self._seeds[0].at(*place))
 
     def watch(self) -> SubscriptionListener | None:
-        """A server that is asked for what is not its own says so: nothing has to be watched."""
+        """Return nothing: a server redirects a command for a slot that it does not own."""
 
-    def settle(self) -> tuple[Node, ...]:
-        view = self._agreed()
+    def agreed_nodes(self) -> tuple[Node, ...]:
+        slot_map = self._agreed()
         with self._guard:
-            self._adopt(view)
-        return tuple(self._at(place) for place in dict.fromkeys(view.places) if place is not None)
+            self._adopt(slot_map)
+        return tuple(self._at(place) for place in dict.fromkeys(slot_map.places) if place is not None)
 
     def _agreed(self) -> SlotMap:
-        """What all that answer see. Nobody has to wait for it who only wants to look around."""
+        """Return the slot map that all servers that answer have. It holds no lock, so a refresh need not wait for it."""
         reports, refusals, trouble = [], [], ""
-        for node in self._askable():
+        for node in self._candidates():
             try:
                 reports.append((node, *self._report(node)))
             except Unavailable as error:
                 if _refusal(error):
                     refusals.append((node, error))
-                trouble = error.detail  # whoever does not answer is left out
+                trouble = error.detail  # a server that does not answer is left out
         if not reports and not refusals:
             raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
-        ours = [view for _, _, view in reports if self._is_ours(view)] or [view for _, _, view in reports]
-        named = {place for view in ours for place in view.everybody}
+        ours = [slot_map for _, _, slot_map in reports if self._is_ours(slot_map)]
+        ours = ours or [slot_map for _, _, slot_map in reports]
+        named = {place for slot_map in ours for place in slot_map.all_places}
         for node, refusal in refusals:
             if not reports or node.place in named:
                 raise refusal
-        # Whoever knows nothing of the cluster, and is not named by it, has left: what it says does not matter.
+        # A server that does not know the cluster, and that the cluster does not name, has left it.
         members = [report for report in reports if report[2] in ours or report[0].place in named]
         unwell = [node.url for node, well, _ in members if not well]
         if unwell:
             raise Unavailable("redis", MOVING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
-        view = ours[0]
-        if any(other.owners != view.owners for _, _, other in members):
-            raise Unavailable("redis", MOVING, f"the servers of {self.url} do not agree on who owns which slot")
-        if None in view.places:
-            raise Unavailable("redis", MOVING, f"the servers of {self.url} do not know who owns some of the slots")
-        return view
+        slot_map = ours[0]
+        if any(other.owners != slot_map.owners for _, _, other in members):
+            raise Unavailable("redis", MOVING, f"the servers of {self.url} do not agree on the owners of slots")
+        if None in slot_map.places:
+            raise Unavailable("redis", MOVING, f"the servers of {self.url} do not know the owners of some slots")
+        return slot_map
 
     def _report(self, node: Connector) -> tuple[bool, SlotMap]:
-        """Whether the server finds the cluster well, and what it sees."""
-        link = RedisConnection(node, _LOOK_S)
+        """Return whether the server finds the cluster well, and its slot map."""
+        connection = RedisConnection(node, _ASK_S)
         try:
-            state, slots = link.exchange(_STATE + _VIEW, 2, _LOOK_S)
+            state, slots = connection.exchange(_STATE + _SLOT_MAP, 2, _ASK_S)
         finally:
-            link.close()
+            connection.close()
         for reply in (state, slots):
             if isinstance(reply, Exception):
-                raise refused(node.url, reply)
+                raise reply_error(node.url, reply)
         return "cluster_state:ok" in state, SlotMap(slots, node.place[0])
 
 

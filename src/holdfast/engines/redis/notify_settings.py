@@ -1,15 +1,16 @@
-"""The setting by which a server tells of keys that end: looked at, and extended only where that was asked for by name.
+"""The setting by which a server publishes expired keys: read always, and extended only if the user asked for it.
 
-The letters of `notify-keyspace-events` are a set. E and x have to be in it, or E and A. What is missing is added; no
-letter is ever taken out, also not at the end, because others may rely on it by then. Whether it may be changed is found
-out by setting what is no letter. Whoever may is told so, others that they may not, and nothing has changed anywhere.
+The value of `notify-keyspace-events` is a set of letters. E and x have to be in it, or E and A. The engine adds the
+missing letters and never removes one, also not at the end, because other programs may rely on it by then. To find out
+whether the user may change the setting, it tries to set a letter that does not exist: a user with the right gets
+another error than one without, and nothing changes in either case.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.server_info import GREETING, Info
@@ -19,117 +20,115 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
 
 SETTING = "notify-keyspace-events"
-# No step of a conversation takes longer: one that is silent must hold up neither the others nor the end.
+# No step takes longer: a silent server must delay neither the others nor the close.
 LIMIT_S = 0.5
 _NO_LETTER = "?"
-# What servers say of it, of 6.2 and of later ones.
-_NOT_TAKEN = ("invalid", "config set failed")
-_WITHOUT = "or do without events: what they tell of is found without them, only later"
+# The errors for a letter that does not exist, of Redis 6.2 and of later servers.
+_INVALID = ("invalid", "config set failed")
+_WITHOUT = "or do without events: their consumers are found without them, only later"
 
 
 def channel(db: int) -> str:
-    """Where a server tells of the keys of this database that have come to their end."""
+    """Return the channel on which a server publishes the expired keys of this database."""
     return f"__keyevent@{db}__:expired"
 
 
 def missing(letters: str) -> str:
-    """What has to be added, so that the ends of keys are told."""
-    there = set(letters)
-    return ("" if "E" in there else "E") + ("" if there & {"x", "A"} else "x")
+    """Return the letters to add so that expired keys are published."""
+    present = set(letters)
+    return ("" if "E" in present else "E") + ("" if present & {"x", "A"} else "x")
 
 
 class NotifySetting:
-    """The setting of one server, spoken about on a connection of its own.
+    """The setting of one server, read and changed on a connection of its own.
 
-    `letters` are those that were there; `None` if the user may not ask. `alone`: the server must not be one of a
-    cluster, because it would tell of its own keys only.
+    `letters`: its value before any change; `None` if the user may not read it. `alone`: the server must not be part of
+    a cluster, because it would publish its own keys only.
     """
 
     def __init__(self, node: Node, *, alone: bool) -> None:
         self.url = node.url
         self._alone = alone
         self.letters: str | None = None
-        self._link = RedisConnection(node, LIMIT_S)
+        self._connection = RedisConnection(node, LIMIT_S)
 
     def __enter__(self) -> NotifySetting:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._link.close()
+        self._connection.close()
 
     @property
     def lacks(self) -> str:
-        """What is known to be missing."""
+        """The letters that are known to be missing."""
         return "" if self.letters is None else missing(self.letters)
 
-    def look(self) -> None:
-        """Read it, where the user may."""
-        info = Info(self._link.exchange(GREETING, 1, LIMIT_S)[0])
+    def read(self) -> None:
+        """Read the setting, if the user may."""
+        info = Info(self._connection.exchange(GREETING, 1, LIMIT_S)[0])
         if self._alone and "cluster" in (info.get("redis_mode"), info.get("server_mode")):
-            detail = (
-                f"{self.url} is one server of a cluster, and tells of its own keys only: connect to redis+cluster://"
-            )
+            detail = f"{self.url} is one server of a cluster, and publishes its own keys only: connect to redis+cluster://"
             raise Unavailable("redis", "other topology", detail)
         try:
-            self.letters = self._read()
+            self.letters = self._get()
         except Unavailable as error:
             if error.reason not in LASTING:
                 raise
 
-    def refuse_unless_ours(self) -> None:
-        """`Unavailable` if letters have to be added and may not be. Nothing has changed."""
+    def check_allowed(self) -> None:
+        """Raise `Unavailable` if letters are missing and the user may not add them. Change nothing."""
         try:
-            if missing(self._read()):
-                self._try()
+            if missing(self._get()):
+                self._try_to_set()
         except Unavailable as error:
             if error.reason not in LASTING:
                 raise
             raise self._forbidden(error) from error
 
     def extend(self) -> str:
-        """Add what is missing; what is to be told of it, if anything was."""
-        before = self._read()  # now, not earlier: what somebody has added meanwhile stays
+        """Add the missing letters; return a line for the log, or '' if nothing changed."""
+        before = self._get()  # now, not earlier: letters that another program added in the meantime stay
         self.letters = before + missing(before)
         if self.letters == before:
             return ""
-        self._ask("CONFIG", "SET", SETTING, self.letters)
+        self._send("CONFIG", "SET", SETTING, self.letters)
         return f"{self.url}: {SETTING} was {before!r} and is {self.letters!r} now, and stays so"
 
     def advice(self) -> str:
-        """What to do where letters are missing and nobody asked us to add them."""
+        """Return what to do about missing letters that the engine was not asked to add."""
         now = self.letters or ""
         return (
-            f"{self.url}: its {SETTING} is {now!r}, so that it does not tell of keys that end: "
-            f'CONFIG SET {SETTING} {now}{missing(now)} there, or ask for events="configure"'
+            f"{self.url}: its {SETTING} is {now!r}, so that it does not publish expired keys: "
+            f'CONFIG SET {SETTING} {now}{missing(now)} there, or use events="configure"'
         )
 
     def _forbidden(self, error: Unavailable) -> Unavailable:
         now = self.letters or ""
         wanted = f"{now}{missing(now)}" if self.letters is not None else "Ex (with the letters that it has now)"
         detail = (
-            f"{error.detail}. {SETTING} may not be read or changed, and nothing was: it takes +config|get "
-            f"+config|set; or have whoever runs the servers say CONFIG SET {SETTING} {wanted} on every "
-            f'master, and ask for events="listen"; {_WITHOUT}'
+            f"{error.detail}. {SETTING} may not be read or changed, and nothing was: the user needs +config|get "
+            f"+config|set; or the operator of the servers runs CONFIG SET {SETTING} {wanted} on every "
+            f'master, and you use events="listen"; {_WITHOUT}'
         )
         return Unavailable(error.engine, error.reason, detail)
 
-    def _read(self) -> str:
-        reply = self._ask("CONFIG", "GET", SETTING)
+    def _get(self) -> str:
+        reply = self._send("CONFIG", "GET", SETTING)
         if len(reply) != 2:
-            raise Unavailable("redis", "failed", f"{self.url}: it knows no {SETTING}")
+            raise Unavailable("redis", "failed", f"{self.url}: it has no setting {SETTING}")
         return str(reply[1])
 
-    def _try(self) -> None:
-        """What is there would do as well, but somebody may have added letters since it was read."""
+    def _try_to_set(self) -> None:
+        """Try to set an invalid value: to set the present one would remove letters that were added in the meantime."""
         reply = self._reply("CONFIG", "SET", SETTING, _NO_LETTER)
-        if isinstance(reply, Exception) and not any(words in str(reply).lower() for words in _NOT_TAKEN):
-            raise refused(self.url, reply)
+        if isinstance(reply, Exception) and not any(text in str(reply).lower() for text in _INVALID):
+            raise reply_error(self.url, reply)
 
-    def _ask(self, *words: str) -> Any:
-        reply = self._reply(*words)
+    def _send(self, *arguments: str) -> Any:
+        reply = self._reply(*arguments)
         if isinstance(reply, Exception):
-            raise refused(self.url, reply)
+            raise reply_error(self.url, reply)
         return reply
 
-    def _reply(self, *words: str) -> Any:
-        return self._link.exchange(packed(*words), 1, LIMIT_S)[0]
+    def _reply(self, *arguments: str) -> Any:
+        return self._connection.exchange(packed(*arguments), 1, LIMIT_S)[0]

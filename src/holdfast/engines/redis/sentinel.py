@@ -1,12 +1,13 @@
 """A primary that is found through its sentinels.
 
-The sentinels are asked each time that a connection is opened, and the server must say itself that it is a primary: an
-address that was right a minute ago may be that of a replica now, or of a server that has come back from the dead. One
-sentinel is not believed against the others: it may have been cut off together with a primary that has been replaced
-since, and that one still says that it is a primary. So most of those that answer have to name the same server.
+The client asks the sentinels each time it opens a connection, and the server has to confirm that it is a primary: an
+address that was right a minute ago may belong to a replica now, or to a primary that has come back. One sentinel is not
+trusted against the others: it may have been cut off together with a primary that has been replaced since, and that one
+still says that it is a primary. So the majority of the sentinels that answer has to name the same server.
 
-A primary that is replaced while it lives does not know it for some seconds, and would go on granting to whoever is
-still connected to it. So one sentinel is listened to, and when it tells of another primary all connections are left.
+A primary that was replaced while it runs does not notice it for some seconds, and would go on granting to clients that
+are still connected. So the client subscribes to one sentinel, and leaves all connections when it reports another
+primary.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.connection_asyncio import run_in_thread
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.listener import SubscriptionListener
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.connect import Connector
     from holdfast.engines.redis.topology import Node
 
-    Views = dict[tuple[str, int], list[str]]
+    Votes = dict[tuple[str, int], list[str]]
 
-# A sentinel that does not answer by then is passed over; it has at least the second, however little time there is.
-_LOOK_S, _FAIR_S = 0.5, 0.05
+# A sentinel that does not answer within the first time is skipped; it has at least the second, however little is left.
+_ASK_S, _FAIR_S = 0.5, 0.05
 
 
 class SentinelPrimary:
-    """The node: whoever is the primary of the service just now."""
+    """The node: the server that is the primary of the service just now."""
 
     def __init__(self, url: str, service: str, sentinels: Sequence[Connector], server: Connector) -> None:
         self.url = url
@@ -57,111 +58,111 @@ class SentinelPrimary:
 
     def open_socket(self, limit_s: float | None = None) -> socket.socket:
         if limit_s is None:
-            return self._found(None).open_socket()
+            return self._find(None).open_socket()
         until_s = monotonic() + limit_s
-        return self._found(limit_s).open_socket(max(_FAIR_S, until_s - monotonic()))
+        return self._find(limit_s).open_socket(max(_FAIR_S, until_s - monotonic()))
 
     async def open_stream(self) -> asyncio.StreamWriter:
-        found = await run_in_thread(partial(self._found, None))
+        found = await run_in_thread(partial(self._find, None))
         return await found.open_stream()
 
-    def _found(self, limit_s: float | None) -> Connector:
-        """What most sentinels say. Once more than half of all agree, the rest need not be asked."""
-        count, each_s = len(self._sentinels), _LOOK_S
+    def _find(self, limit_s: float | None) -> Connector:
+        """Return the server that most sentinels name. Once more than half of all agree, the rest is not asked."""
+        count, each_s = len(self._sentinels), _ASK_S
         if limit_s is not None:  # all of them together have no more time than that: other leases may wait for it
-            each_s = max(_FAIR_S, min(_LOOK_S, limit_s / count))
-        told = self._views(each_s, most=count // 2 + 1)
-        address, who = max(told.items(), key=lambda view: len(view[1]))
-        if 2 * len(who) <= sum(map(len, told.values())):
-            raise Unavailable("redis", MOVING, self._disagreement(told))
-        self._is(address)
+            each_s = max(_FAIR_S, min(_ASK_S, limit_s / count))
+        votes = self._votes(each_s, most=count // 2 + 1)
+        address, voters = max(votes.items(), key=lambda vote: len(vote[1]))
+        if 2 * len(voters) <= sum(map(len, votes.values())):
+            raise Unavailable("redis", MOVING, self._disagreement(votes))
+        self._record(address)
         return self._server.at(*address, primary=True)
 
-    def _views(self, limit_s: float, most: int | None = None) -> Views:
-        """Whom the sentinels that answer name as the primary, until so many are of one mind.
+    def _votes(self, limit_s: float, most: int | None = None) -> Votes:
+        """Return which sentinels name which server; stop once `most` of them name the same.
 
-        One that does not answer is asked last the next time. `Unavailable` if nobody answers.
+        A sentinel that does not answer is asked last the next time. Raise `Unavailable` if none answers.
         """
-        told: Views = {}
-        trouble: list[Unavailable] = []
+        votes: Votes = {}
+        errors: list[Unavailable] = []
         for sentinel in self._sentinels:
             try:
-                who = told.setdefault(self._told_by(sentinel, limit_s), [])
+                voters = votes.setdefault(self._named_by(sentinel, limit_s), [])
             except Unavailable as error:
-                trouble.append(error)
-                self._last(sentinel)
+                errors.append(error)
+                self._move_to_end(sentinel)
                 continue
-            who.append(sentinel.url)
-            if len(who) == most:
+            voters.append(sentinel.url)
+            if len(voters) == most:
                 break
-        if not told:
-            # What all of them refuse is no trouble that passes.
-            reason = trouble[0].reason if all(error.reason in LASTING for error in trouble) else "unreachable"
-            detail = "; ".join(error.detail for error in trouble)
+        if not votes:
+            # If all of them refuse, the trouble does not pass by itself.
+            reason = errors[0].reason if all(error.reason in LASTING for error in errors) else "unreachable"
+            detail = "; ".join(error.detail for error in errors)
             raise Unavailable("redis", reason, f"no sentinel of {self.url} answers: {detail}")
-        return told
+        return votes
 
-    def _disagreement(self, told: Views) -> str:
-        views = "; ".join(f"{host}:{port} by {', '.join(who)}" for (host, port), who in told.items())
-        return f"the sentinels of {self.url} name several primaries: {views}"
+    def _disagreement(self, votes: Votes) -> str:
+        named = "; ".join(f"{host}:{port} by {', '.join(voters)}" for (host, port), voters in votes.items())
+        return f"the sentinels of {self.url} name several primaries: {named}"
 
-    def _told_by(self, sentinel: Connector, limit_s: float) -> tuple[str, int]:
-        link = RedisConnection(sentinel, limit_s)
+    def _named_by(self, sentinel: Connector, limit_s: float) -> tuple[str, int]:
+        connection = RedisConnection(sentinel, limit_s)
         try:
-            ask = packed("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
-            reply: Any = link.exchange(ask, 1, limit_s)[0]
+            command = packed("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
+            reply: Any = connection.exchange(command, 1, limit_s)[0]
         finally:
-            link.close()
+            connection.close()
         if not isinstance(reply, list) or len(reply) != 2:
             if isinstance(reply, Exception):
-                raise refused(sentinel.url, reply)
-            raise Unavailable("redis", "failed", f"{sentinel.url}: it knows no service {self._service!r}")
+                raise reply_error(sentinel.url, reply)
+            raise Unavailable("redis", "failed", f"{sentinel.url}: it has no service {self._service!r}")
         return str(reply[0]), int(reply[1])
 
-    def _last(self, sentinel: Connector) -> None:
-        with self._guard:  # a list of its own each time: others look at it meanwhile, and none may be missing
+    def _move_to_end(self, sentinel: Connector) -> None:
+        with self._guard:  # a new list each time: another thread may iterate over the old one, and must miss none
             self._sentinels = [*(each for each in self._sentinels if each is not sentinel), sentinel]
 
-    def _is(self, address: tuple[str, int]) -> None:
+    def _record(self, address: tuple[str, int]) -> None:
         before, self._address = self._address, address
         if before not in (None, address):
             self.on_change()
 
-    def where(self) -> tuple[str, ...]:
-        """Host and port, once a sentinel has told them."""
+    def address(self) -> tuple[str, ...]:
+        """Return the host and port of the primary, once the sentinels have named it."""
         return () if self._address is None else ("{}:{}".format(*self._address),)
 
-    def any_sentinel(self) -> Connector:
-        """One to listen to: each time another."""
+    def next_sentinel(self) -> Connector:
+        """Return a sentinel to subscribe to: another one each time."""
         first = self._sentinels[0]
-        self._last(first)
+        self._move_to_end(first)
         return first
 
-    def told(self, message: str) -> None:
-        """A sentinel tells of a change: service, old host and port, new host and port."""
-        words = message.split(" ")
-        if words[0] == self._service and len(words) == 5 and words[4].isdigit():
-            self._is((words[3], int(words[4])))
+    def switched(self, message: str) -> None:
+        """Record a change that a sentinel published: service, old host and port, new host and port."""
+        fields = message.split(" ")
+        if fields[0] == self._service and len(fields) == 5 and fields[4].isdigit():
+            self._record((fields[3], int(fields[4])))
 
-    def look(self) -> None:
-        """A change may have been missed."""
-        with suppress(Unavailable):  # whoever dials next will be told
-            self._found(None)
+    def ask_again(self) -> None:
+        """Ask the sentinels, because a published change may have been missed."""
+        with suppress(Unavailable):  # the next connection asks them as well
+            self._find(None)
 
-    def settle(self) -> Connector:
-        """All sentinels that answer must name the same server, and it must be a primary: that one, by its address."""
-        told = self._views(_LOOK_S)
-        if len(told) > 1:
-            raise Unavailable("redis", MOVING, self._disagreement(told))
-        address = next(iter(told))
+    def agreed(self) -> Connector:
+        """Return the server that all sentinels that answer name; it has to confirm that it is a primary."""
+        votes = self._votes(_ASK_S)
+        if len(votes) > 1:
+            raise Unavailable("redis", MOVING, self._disagreement(votes))
+        address = next(iter(votes))
         found = self._server.at(*address, primary=True)
-        found.open_socket(_LOOK_S).close()
-        self._is(address)
+        found.open_socket(_ASK_S).close()
+        self._record(address)
         return found
 
 
 class SentinelService(SingleServer):
-    """The topology: one node, which others may take the place of."""
+    """The topology: one node, which other servers may replace."""
 
     follows = True
 
@@ -175,18 +176,18 @@ class SentinelService(SingleServer):
         self.on_change()
 
     def servers(self) -> tuple[str, ...]:
-        return self._primary.where()
+        return self._primary.address()
 
-    def settle(self) -> tuple[Node, ...]:
-        return (self._primary.settle(),)
+    def agreed_nodes(self) -> tuple[Node, ...]:
+        return (self._primary.agreed(),)
 
     def watch(self) -> SubscriptionListener | None:
         primary = self._primary
         return SubscriptionListener(
-            primary.any_sentinel,
+            primary.next_sentinel,
             "+switch-master",
-            heard=primary.told,
-            missed=primary.look,
+            heard=primary.switched,
+            missed=primary.ask_again,
             what="changes of the primary",
         )
 
