@@ -117,7 +117,7 @@ def _built(url, store, relocatable, work):
 
 def _left(url, store, relocatable):
     """What a reader finds behind the dead one, and what there is after the next builder."""
-    found = site.BuildDir(store, "k", relocatable=relocatable).find()
+    found = build_dir.BuildDir(store, "k", relocatable=relocatable).find()
     seen = None if found is None else sorted(path.name for path in found.path.iterdir() if path.name[0] != ".")
     built = _built(url, store, relocatable, whole)
     trees = [path for path in store.glob("k/[0-9]*") if path.is_dir()]

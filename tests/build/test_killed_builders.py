@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.build import build_dir as site
+from holdfast.core.build import build_dir
 from holdfast.testing import eventually
 
 STEP = int(os.environ.get("HOLDFAST_LINES", "23"))
@@ -160,7 +160,7 @@ def test_what_a_sleeper_of_another_host_publishes_while_it_is_cleared_away_is_no
     sleeper = start(url, env=points.env, ttl=0.6)
     points.wait_reached("build.before-publish", timeout=20)
     sleeper.freeze()
-    remove, told = site._remove, []
+    remove, told = build_dir._remove, []
 
     def half_way(path):
         if not told:
@@ -171,8 +171,8 @@ def test_what_a_sleeper_of_another_host_publishes_while_it_is_cleared_away_is_no
             told.append(json.loads(sleeper.read_line(20)) | {"seen": (store / "k").exists()})
         remove(path)
 
-    monkeypatch.setattr(site, "_is_worked_in", lambda _: False)
-    monkeypatch.setattr(site, "_remove", half_way)
+    monkeypatch.setattr(build_dir, "_is_in_use", lambda _: False)
+    monkeypatch.setattr(build_dir, "_remove", half_way)
     built = connect(url).build_once(store, "k", whole, timeout=20)
 
     assert (told[0]["error"], told[0]["seen"]) == ("LeaseLost", False)

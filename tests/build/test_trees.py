@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.build import build_dir as site
+from holdfast.core.build import build_dir
 from holdfast.core.build.build_dir import BuildDir, digest_of
 from holdfast.errors import Unavailable
 from holdfast.testing import eventually
@@ -66,8 +66,8 @@ def test_a_pointer_to_a_tree_that_was_cleared_away_is_not_read(store, monkeypatc
     late, next_one = (BuildDir(store, "k", relocatable=False) for _ in range(2))
     plot = late.stage(10)
     (plot.path / "first").write_text("first")
-    monkeypatch.setattr(site, "_is_worked_in", lambda _: False)  # as between two hosts
-    monkeypatch.setattr(site, "_sync", lambda _: plots.append(next_one.stage(11)))
+    monkeypatch.setattr(build_dir, "_is_in_use", lambda _: False)  # as between two hosts
+    monkeypatch.setattr(build_dir, "_sync", lambda _: plots.append(next_one.stage(11)))
     plots = []
 
     with pytest.raises(Unavailable):

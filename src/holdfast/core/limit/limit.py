@@ -1,7 +1,8 @@
 """Rate limits: may this be done now? One request, one answer; after a lost reply the hit counts as used.
 
 A refusal that still holds is repeated without a request. When the engine is unavailable, the limit's policy decides,
-and each such decision is reported. The engine is then tried less and less often, so that an outage does not slow callers.
+and each such decision is reported. The engine is then tried less and less often, so that an outage does not slow
+callers down.
 """
 
 from __future__ import annotations

@@ -36,18 +36,18 @@ def test_messages_in_quarantine_come_in_groups_that_grow_while_their_owner_lives
     client = face.connect()
     queue, peer, wire = sessions(client, ttl=0.6), face.peer(), face.wire(client)
     open_sessions(queue, 12)
-    reap = ReclaimExpired("sessions", 100, 0, 100, 5)
+    reclaim = ReclaimExpired("sessions", 100, 0, 100, 5)
     for token in ("first death", "second death"):
         peer.say(Join("sessions", token, "", token, 1, keeps_messages=True))
         assert len(peer.say(Receive("sessions", token, 12)).deliveries) == 12
-        eventually(lambda: peer.say(reap) and not queue.stats().in_flight, 20, "a death that is found")
+        eventually(lambda: peer.say(reclaim) and not queue.stats().in_flight, 20, "a death that is found")
     assert queue.stats().quarantined == 12
     with queue.owner() as owner:
-        works = added(owner, 12)
-        assert all(work.quarantined for work in works)
+        assignments = added(owner, 12)
+        assert all(work.quarantined for work in assignments)
         dared = [command.quarantine_max for command in wire.commands(Receive) if command.quarantine_max]
         assert sorted(set(dared) - {10}) == [1, 2, 4, 8]
-        for work in works:
+        for work in assignments:
             work.ack()
     assert queue.stats().counts["acked"] == 12
 
@@ -55,14 +55,14 @@ def test_messages_in_quarantine_come_in_groups_that_grow_while_their_owner_lives
 def test_several_messages_in_quarantine_take_no_blame_and_a_single_one_does(engine):
     """If their owner dies, the cause is unclear; the fewer there are, the sooner it is found."""
     peer = engine.peer()
-    reap = ReclaimExpired("sessions", 100, 0, 100, 2)
+    reclaim = ReclaimExpired("sessions", 100, 0, 100, 2)
     drafts = tuple(NewMessage(f"id{number}", b"x", key=f"k{number}") for number in range(3))
     peer.say(Publish("sessions", "call", drafts))
 
     def dies(token, idle):
         peer.say(Join("sessions", token, "", token, 1, keeps_messages=True))
         taken = peer.say(Receive("sessions", token, 3, quarantine_max=idle)).deliveries
-        eventually(lambda: peer.say(reap) and not peer.say(GetStats("sessions")).held, 20, "a death that is found")
+        eventually(lambda: peer.say(reclaim) and not peer.say(GetStats("sessions")).held, 20, "a death that is found")
         return [(each.message.attempts, each.message.crashes, each.quarantined) for each in taken]
 
     assert dies("one", 1) == [(0, 0, False)] * 3
@@ -82,20 +82,20 @@ def test_an_owner_never_has_two_messages_from_quarantine_on_probation(face):
     client = face.connect()
     queue, peer, wire = sessions(client), face.peer(), face.wire(client)
     open_sessions(queue, 2)
-    reap = ReclaimExpired("sessions", 100, 0, 100, 5)
+    reclaim = ReclaimExpired("sessions", 100, 0, 100, 5)
     for token in ("first death", "second death"):
         peer.say(Join("sessions", token, "", token, 1, keeps_messages=True))
         assert len(peer.say(Receive("sessions", token, 2)).deliveries) == 2
-        eventually(lambda: peer.say(reap) and not queue.stats().in_flight, 20, "a death that is found")
+        eventually(lambda: peer.say(reclaim) and not queue.stats().in_flight, 20, "a death that is found")
     assert queue.stats().quarantined == 2
     with queue.owner() as owner:
-        time.sleep(TTL_S / 6)  # between two beats
+        time.sleep(TTL_S / 6)  # between two heartbeats
         added(owner, 1)
         got = time.monotonic()
         assert queue.stats().quarantined == 1
         added(owner, 1)
         asked = wire.moments(Receive)[-1]
-        assert any(got + TTL_S / 3 - 0.05 <= beat <= asked for beat in wire.moments(ConsumerHeartbeat))
+        assert any(got + TTL_S / 3 - 0.05 <= heartbeat <= asked for heartbeat in wire.moments(ConsumerHeartbeat))
     assert queue.check()
 
 

@@ -1,4 +1,4 @@
-"""Budgets: what is put aside and what is spent is never more than the limit, whoever asks."""
+"""Budgets: reserved and spent amounts never exceed the limit, for all clients together."""
 
 import time
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.capability("budgets")
 
 
 def passes(budget, key, amount, **options):
-    """Whether the amount can be put aside."""
+    """Return whether the amount can be reserved."""
     try:
         budget.reserve(key, amount, **options)
     except BudgetExceeded:
@@ -23,8 +23,8 @@ def passes(budget, key, amount, **options):
 
 @pytest.mark.large
 @pytest.mark.acceptance("A3-22")
-def test_exactly_so_much_passes_however_many_charge_at_once(face):
-    """Fifty charges of 1 against a limit of 10: checking and recording are one step."""
+def test_exactly_the_limit_passes_with_concurrent_charges(face):
+    """Of fifty charges of 1 against a limit of 10, ten pass: check and record are one step."""
     budgets = [face.connect().budget("fees", limit=10) for _ in range(5)]
 
     def charge(budget):
@@ -36,8 +36,8 @@ def test_exactly_so_much_passes_however_many_charge_at_once(face):
     assert budgets[0].peek("ann").remaining == 0
 
 
-def test_what_was_really_spent_is_counted_and_the_rest_is_free(face):
-    """An estimate is put aside; the bill decides."""
+def test_the_settled_amount_counts_and_the_rest_is_free(face):
+    """A caller reserves an estimate; the settled amount counts."""
     budget = face.connect().budget("fees", limit=10)
 
     first = budget.reserve("ann", 7)
@@ -50,21 +50,21 @@ def test_what_was_really_spent_is_counted_and_the_rest_is_free(face):
     with pytest.raises(BudgetExceeded) as refusal:
         budget.reserve("ann", 11)
     assert not refusal.value.retryable, "it never fits"
-    second = budget.reserve("ann", 3)  # equal passes
+    second = budget.reserve("ann", 3)  # exactly the limit is allowed
     first.settle(2)
     second.refund()
     assert budget.peek("ann")[:4] == (2, 0, 8, 10)
-    first.settle(2)  # said twice, it is no more than true
+    first.settle(2)  # a second call changes nothing
     second.refund()
     assert (first.settled, second.settled, budget.peek("ann").spent) == (True, True, 2)
     third = budget.reserve("ann", 5)
-    third.settle(9)  # more than was put aside: it has been spent
+    third.settle(9)  # more than reserved: it was spent
     assert budget.peek("ann")[:4] == (11, 0, 0, 10)
     assert not passes(budget, "ann", 1)
 
 
 def test_two_bills_for_one_reservation_are_a_mistake_and_the_first_counts(face):
-    """Silence would hide what was spent and never counted."""
+    """Without an error, the second amount would be spent and never counted."""
     client = face.connect()
     budget = client.budget("fees", limit=10)
     paid, free = budget.reserve("ann", 3), budget.reserve("ann", 3)
@@ -83,8 +83,8 @@ def test_two_bills_for_one_reservation_are_a_mistake_and_the_first_counts(face):
     assert budget.peek("ann").spent == 3
 
 
-def test_no_limit_only_counts_and_nothing_blocks_all(face):
-    """0 is a limit like any other; a key may have one of its own, which counts more."""
+def test_a_budget_without_limit_counts_and_a_limit_of_zero_refuses(face):
+    """A limit of 0 refuses everything; a limit of a key overrides the budget's."""
     client = face.connect()
     nothing, anything = client.budget("none", limit=0), client.budget("any", limit=None)
 
@@ -97,8 +97,8 @@ def test_no_limit_only_counts_and_nothing_blocks_all(face):
     assert not passes(anything, "ann", 1, limit=10)
 
 
-def test_keys_and_budgets_are_counted_apart(face):
-    """Whoever spends its own takes nothing from others."""
+def test_keys_and_budgets_are_counted_separately(face):
+    """The spending of one key takes nothing from another."""
     client = face.connect()
 
     for name in ("fees", "tokens"):
@@ -106,8 +106,8 @@ def test_keys_and_budgets_are_counted_apart(face):
             assert [passes(client.budget(name, limit=2), key, 1) for _ in range(3)] == [True, True, False]
 
 
-def test_a_block_spends_what_it_put_aside_unless_it_fails(face):
-    """The plain way: nothing has to be said."""
+def test_a_block_spends_its_reservation_unless_it_fails(face):
+    """A block settles its full amount without a call."""
     budget = face.connect().budget("fees", limit=10)
 
     with budget.reserve("ann", 4):
@@ -122,7 +122,7 @@ def test_a_block_spends_what_it_put_aside_unless_it_fails(face):
 
 
 def test_a_period_ends_and_all_is_free_again(timed):
-    """It begins with the first reservation; what was put aside before its end belongs to it."""
+    """A period begins with the first reservation, and every reservation before its end belongs to it."""
     budget = timed.connect().budget("fees", limit=10, period=3600, hold=7200)
 
     budget.reserve("ann", 4).settle(4)
@@ -138,8 +138,8 @@ def test_a_period_ends_and_all_is_free_again(timed):
 
 
 @together
-def test_what_is_never_settled_is_free_again_after_its_hold(face):
-    """Whoever dies with an amount put aside takes nothing along."""
+def test_an_unsettled_reservation_is_free_after_its_hold_time(face):
+    """A reservation of a dead process ends after its hold time."""
     budget = face.connect().budget("fees", limit=10, hold=0.3)
 
     late = budget.reserve("ann", 10)
@@ -152,7 +152,7 @@ def test_what_is_never_settled_is_free_again_after_its_hold(face):
 
 @pytest.mark.parametrize("reached", [True, False])
 def test_a_lost_answer_is_asked_for_again_and_counts_once(face, reached):
-    """The token makes both copies one."""
+    """The token identifies both copies as one command."""
     client = face.connect()
     budget = client.budget("fees", limit=10)
     wire = face.wire(client)
@@ -168,8 +168,8 @@ def test_a_lost_answer_is_asked_for_again_and_counts_once(face, reached):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_was_spent_may_be_said_again_at_any_time(timed, late):
-    """Whoever did not hear the answer says it again, perhaps much later: it counts once, also if the hold was over."""
+def test_settle_may_be_resent_at_any_time(timed, late):
+    """A resent settle counts once, even much later and after the hold time."""
     client = timed.connect()
     budget = client.budget("fees", limit=10, period=86400, hold=60)
     wire = timed.wire(client)
@@ -187,8 +187,8 @@ def test_what_was_spent_may_be_said_again_at_any_time(timed, late):
     assert budget.peek("ann")[:2] == (3, 0)
 
 
-def test_without_its_engine_a_budget_gives_nothing(face):
-    """Money fails closed."""
+def test_without_its_engine_a_budget_refuses(face):
+    """A budget fails closed."""
     client = face.connect()
     budget = client.budget("fees", limit=10)
     reserved = budget.reserve("ann", 4)
@@ -204,8 +204,8 @@ def test_without_its_engine_a_budget_gives_nothing(face):
     assert budget.peek("ann")[:2] == (4, 0)
 
 
-def test_a_block_whose_end_cannot_be_told_ends_as_its_work_did(face):
-    """The work was done, or failed by itself: that stands, and the engine is told as soon as it can be."""
+def test_a_block_that_cannot_settle_ends_like_its_work(face):
+    """The outcome of the work stands, and the keeper settles as soon as the engine is back."""
     client = face.connect()
     budget = client.budget("fees", limit=10)
     wire = face.wire(client)
@@ -222,7 +222,7 @@ def test_a_block_whose_end_cannot_be_told_ends_as_its_work_did(face):
 
 
 def test_a_block_that_fails_after_its_client_was_closed_keeps_its_own_error(face):
-    """Only a block that went well tells that nobody can be told."""
+    """Only a successful block reports that the settle could not be sent."""
     client = face.connect()
     failed, done = (client.budget("fees", limit=10).reserve("ann", 4) for _ in range(2))
     client.close()
@@ -233,8 +233,8 @@ def test_a_block_that_fails_after_its_client_was_closed_keeps_its_own_error(face
         pass
 
 
-def test_senseless_amounts_and_settings_are_refused_before_anything_is_sent(face):
-    """Whole numbers only: sums of others are not exact."""
+def test_invalid_amounts_and_settings_of_budgets_are_refused_before_any_command(face):
+    """Amounts are integers: sums of other numbers are not exact."""
     client = face.connect()
     budget = client.budget("fees", limit=10)
     reserved = budget.reserve("ann", 1)

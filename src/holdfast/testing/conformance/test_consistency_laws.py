@@ -36,10 +36,10 @@ def test_a_consistent_queue_has_no_faults_while_it_is_in_use(face):
         return True
 
     sending = face.start(send)
-    told = [queue.check()]
+    reported = [queue.check()]
 
     def over():
-        told.append(queue.check())
+        reported.append(queue.check())
         return (len(done), queue.stats().dead) == (180, 30)
 
     eventually(over, 40, "an end of all work")
@@ -49,5 +49,5 @@ def test_a_consistent_queue_has_no_faults_while_it_is_in_use(face):
     for each in running:
         each.result()
 
-    assert [sound.faults for sound in told if not sound] == []
+    assert [sound.faults for sound in reported if not sound] == []
     assert queue.check() == (30, ())

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.capability("queues")
 def test_delivery_is_at_least_once_and_there_is_help_against_the_second_time(face):
     """A consumer that dies after the effect and before the ack makes the message come again, under the same id.
 
-    Whoever keeps that id beside the effect, or does it under `once`, has the effect once; a larger fence tells a
-    resource which of the two is the late one.
+    A handler that stores the id beside the effect, or works under `once`, has the effect once; a larger fence shows a
+    resource which of the two deliveries is the late one.
     """
     client = face.connect()
     queue, payments, paid = client.queue("jobs", ttl=1, grace=0.2), client.once("payments"), []
@@ -23,7 +23,7 @@ def test_delivery_is_at_least_once_and_there_is_help_against_the_second_time(fac
     peer = face.peer()
     peer.say(Join("jobs", "doomed", "", "doomed", 1000))
     (first,) = peer.say(Receive("jobs", "doomed", 1)).deliveries
-    payments.call(first.message.id, lambda: paid.append("by the first"))  # and it dies before it says so
+    payments.call(first.message.id, lambda: paid.append("by the first"))  # it dies before the ack
 
     with queue.consumer() as consumer:
         (again,) = consumer.receive(timeout=20)
@@ -65,7 +65,7 @@ def test_a_consumer_that_does_not_read_holds_no_more_than_it_asked_for(face):
         theirs.publish("first")
         held = list(running.result())
         theirs.publish_many(range(300))
-        held += slow.receive(2, timeout=5)  # as many as there is room for are here, and two of them are read
+        held += slow.receive(2, timeout=5)  # the prefetch is full, and two of its messages are read
         for number in range(20):
             theirs.publish(number)
 

@@ -33,7 +33,7 @@ def on_asyncio(program):
 
 
 async def until(queue, condition):
-    while not condition(await queue.stats()):  # noqa: ASYNC110 - nobody tells of it
+    while not condition(await queue.stats()):  # noqa: ASYNC110 - no event tells of it
         await asyncio.sleep(0.01)
 
 
@@ -75,7 +75,7 @@ def test_a_handler_whose_body_would_never_run_is_refused():
                 queue.worker(each)
         await queue.publish_many([1, 2])
         await queue.worker(lambda message: (generator if message.body == 1 else generated)(message)).run_until_idle()
-        return sorted(letter.error.partition("(")[0] for letter in await queue.dlq.list())
+        return sorted(dead_letter.error.partition("(")[0] for dead_letter in await queue.dlq.list())
 
     assert on_asyncio(program) == ["InvalidConfig"] * 2
 
@@ -91,12 +91,12 @@ def test_the_blocking_face_refuses_results_that_nothing_awaits_or_iterates():
         yield message
 
     with holdfast.connect("memory://") as client:
-        queue = client.queue("hands that nobody awaits", max_attempts=1)
+        queue = client.queue("handlers that nothing awaits", max_attempts=1)
         with pytest.raises(InvalidConfig, match=r"holdfast\.aio"):
             queue.worker(Handler())
         queue.publish(1)
         queue.worker(lambda message: generated(message)).run_until_idle()  # noqa: PLW0108
-        assert [letter.error.partition("(")[0] for letter in queue.dlq.list()] == ["InvalidConfig"]
+        assert [dead_letter.error.partition("(")[0] for dead_letter in queue.dlq.list()] == ["InvalidConfig"]
 
 
 def test_an_exception_that_is_falsy_is_still_an_error():
@@ -109,7 +109,7 @@ def test_an_exception_that_is_falsy_is_still_an_error():
         await queue.publish(1)
         worker = queue.worker(handle, concurrency=1, grace=0)
         await asyncio.wait_for(worker.run_until_idle(), 20)
-        return [letter.error for letter in await queue.dlq.list()]
+        return [dead_letter.error for dead_letter in await queue.dlq.list()]
 
     assert on_asyncio(program) == ["Falsy()"]
 
@@ -165,13 +165,13 @@ def test_a_second_run_at_the_same_time_is_refused_and_does_no_harm():
 def test_handlers_of_two_sessions_learn_once_each_of_their_loss(timed):
     """One goes on after its session was lost; then the next session is in doubt, and stays so."""
     client, other = timed.connect(), timed.connect()
-    queue, told, begun, gate = client.queue("jobs", ttl=1, grace=0), [], [], threading.Event()
+    queue, reported, begun, gate = client.queue("jobs", ttl=1, grace=0), [], [], threading.Event()
 
     def handle(message):
         begun.append(message.body)
         assert gate.wait(60)
 
-    worker = queue.worker(handle, concurrency=2, on_loss=lambda message: told.append(message.body))
+    worker = queue.worker(handle, concurrency=2, on_loss=lambda message: reported.append(message.body))
     running = timed.start(worker.run)
     queue.publish("first")
     eventually(lambda: begun == ["first"], what="the first at work")
@@ -180,14 +180,14 @@ def test_handlers_of_two_sessions_learn_once_each_of_their_loss(timed):
     with other.queue("jobs", ttl=1, grace=0).consumer() as heir, passing(timed.clock):
         (message,) = heir.receive(timeout=60)
         message.ack()
-        eventually(lambda: told == ["first"], what="its handler told")
+        eventually(lambda: reported == ["first"], what="its handler told")
     wire.heal()
     with passing(timed.clock):
         other.queue("jobs").publish("second")
         eventually(lambda: begun == ["first", "second"], what="the second at work")
         wire.fail(ConsumerHeartbeat)
         wire.fail(ReclaimExpired)
-        eventually(lambda: told == ["first", "second"], what="its handler told, too")
+        eventually(lambda: reported == ["first", "second"], what="its handler told, too")
         turns = len(wire.commands(ConsumerHeartbeat))
         wire.until_sent(ConsumerHeartbeat, turns + 20)
     wire.heal()
@@ -195,7 +195,7 @@ def test_handlers_of_two_sessions_learn_once_each_of_their_loss(timed):
     worker.stop()
     with passing(timed.clock):
         running.result()
-    assert told == ["first", "second"]
+    assert reported == ["first", "second"]
 
 
 ENDLESS = """

@@ -77,8 +77,8 @@ def test_a_dead_letter_frees_its_key_and_comes_back_behind_all(face):
         bad.reject("of no use")
         (good,) = taken(consumer)
         assert good.body == "good"
-        assert [(letter.body, letter.key) for letter in queue.dlq.list()] == [("bad", "k")]
-        assert queue.dlq.redrive(where=lambda letter: letter.key == "k") == 1
+        assert [(dead_letter.body, dead_letter.key) for dead_letter in queue.dlq.list()] == [("bad", "k")]
+        assert queue.dlq.redrive(where=lambda dead_letter: dead_letter.key == "k") == 1
         assert (taken(consumer), queue.stats().behind) == ([], 1)
         good.ack()
         (again,) = taken(consumer)
@@ -142,9 +142,9 @@ def test_urgent_messages_come_first_and_none_starves(face):
 
 
 def test_a_receive_with_a_fair_share_leaves_messages_for_others(engine):
-    """Messages that become ready together are spread over all consumers, and do not go to the first or the most eager.
+    """Messages that become ready together are spread over all consumers.
 
-    Essages that become ready together are spread over all consumers, and do not go to the first or the most eager.
+    They do not all go to the first one, or to the one that asks most often.
     """
     peer = engine.peer()
     for token in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""Limits: never more than so many in any window, whoever asks, on every engine through both faces."""
+"""Rate limits: never more than the limit in any window, for all clients, on every engine through both faces."""
 
 import math
 import time
@@ -26,12 +26,12 @@ BAD_RATES += [
 
 
 def hits(limiter, key, times, **options):
-    """How many of so many are allowed."""
+    """Return how many of the hits are allowed."""
     return sum(limiter.hit(key, **options).allowed for _ in range(times))
 
 
-def test_exactly_so_many_pass_however_many_ask_at_once(face):
-    """The count and the decision are one step that nobody can come between."""
+def test_exactly_the_limit_passes_with_concurrent_hits(face):
+    """Count and decision are one atomic step."""
     clients = [face.connect() for _ in range(2)]
     limiters = [client.limit("10/hour", name="exports") for client in clients for _ in range(2)]
 
@@ -41,7 +41,7 @@ def test_exactly_so_many_pass_however_many_ask_at_once(face):
 
 
 def test_no_window_has_more_than_the_limit_wherever_it_begins(timed):
-    """A fixed window lets twice as many pass around its edge; a sliding one does not."""
+    """A fixed window admits twice the limit around its edge; a sliding window does not."""
     limiter = timed.connect().limit("10/second")
 
     timed.clock.advance(0.9)
@@ -52,7 +52,7 @@ def test_no_window_has_more_than_the_limit_wherever_it_begins(timed):
     assert hits(limiter, "ann", 15) == 10
 
 
-def test_what_was_used_comes_back_just_as_it_was_used(timed):
+def test_each_hit_is_free_again_after_one_period(timed):
     """Each hit counts for one period, to the microsecond."""
     limiter = timed.connect().limit("3/second")
 
@@ -68,7 +68,7 @@ def test_what_was_used_comes_back_just_as_it_was_used(timed):
 
 
 def test_a_refusal_consumes_nothing_in_any_window(timed):
-    """Windows are charged together or not at all; one after the other, refusals would use up the first."""
+    """All windows are charged together or not at all; otherwise refusals would use up the first."""
     limiter = timed.connect().limit("3/second; 5/minute")
 
     assert hits(limiter, "ann", 3) == 3
@@ -84,8 +84,8 @@ def test_a_refusal_consumes_nothing_in_any_window(timed):
 
 
 @pytest.mark.acceptance("A4-18")
-def test_keys_and_names_are_counted_apart(face):
-    """Whoever uses up its own share takes nothing from others, whatever signs its key has."""
+def test_keys_and_names_are_counted_separately(face):
+    """One key takes nothing from another, whatever characters it has."""
     client = face.connect()
     logins, exports = client.limit("2/hour", name="logins"), client.limit("2/hour", name="exports")
 
@@ -94,8 +94,8 @@ def test_keys_and_names_are_counted_apart(face):
     assert hits(client.limit("2/hour", name="a"), "b/c", 3) == 2
 
 
-def test_a_lock_and_a_limit_of_one_name_do_not_meet(face):
-    """A name may be both held and counted."""
+def test_a_lock_and_a_limit_of_one_name_are_independent(face):
+    """A name may have a lease and a counter."""
     client = face.connect()
     limiter = client.limit("2/hour", name="reports")
 
@@ -107,8 +107,8 @@ def test_a_lock_and_a_limit_of_one_name_do_not_meet(face):
         assert hits(limiter, "ann", 1) == 0
 
 
-def test_a_cost_counts_as_so_many_and_a_smaller_one_may_still_pass(face):
-    """What is limited need not be calls. What is known of a large cost says nothing of a small one."""
+def test_a_cost_counts_as_many_hits_and_a_smaller_one_may_pass(face):
+    """A limit may count costs instead of calls. A known refusal of a large cost does not refuse a small one."""
     limiter = face.connect().limit("10/hour")
 
     assert limiter.hit("ann", cost=7).remaining == 3
@@ -119,8 +119,8 @@ def test_a_cost_counts_as_so_many_and_a_smaller_one_may_still_pass(face):
     assert not limiter.hit("ann", cost=1)
 
 
-def test_looking_counts_nothing(face):
-    """What is left can be shown to people without using it up."""
+def test_a_peek_counts_nothing(face):
+    """People can see the remaining number without using it."""
     limiter = face.connect().limit("2/hour; 9/day")
 
     for _ in range(5):
@@ -134,8 +134,8 @@ def test_looking_counts_nothing(face):
 
 
 @together
-def test_a_refusal_says_truly_when_to_come_back(face):
-    """Never 0, and whoever comes back then, alone, is let in."""
+def test_a_refusal_says_when_to_come_back(face):
+    """`retry_after` is never 0, and a single caller that comes back then is admitted."""
     limiter = face.connect().limit("2/300ms")
 
     assert hits(limiter, "ann", 2) == 2
@@ -147,8 +147,8 @@ def test_a_refusal_says_truly_when_to_come_back(face):
 
 
 @together
-def test_whoever_waits_is_let_in_when_its_time_comes(face):
-    """Waiting takes as long as the limit says, and no longer than patience."""
+def test_a_waiting_caller_is_admitted_in_time(face):
+    """A wait lasts as long as the limit requires, and no longer than the timeout."""
     limiter = face.connect().limit("2/500ms")
 
     began = time.monotonic()
@@ -159,14 +159,14 @@ def test_whoever_waits_is_let_in_when_its_time_comes(face):
     began = time.monotonic()
     with pytest.raises(RateLimited) as refusal:
         slow.wait("ann", timeout=20)
-    assert time.monotonic() - began < 15, "nobody waits for what cannot come in time"
+    assert time.monotonic() - began < 15, "a hopeless wait ends at once"
     assert (refusal.value.name, refusal.value.remaining, refusal.value.limit) == ("slow/ann", 0, 1)
     assert 3500 < refusal.value.retry_after <= 3600
     assert refusal.value.retryable
 
 
 def test_smoothing_lets_the_allowance_grow_back_evenly(timed):
-    """GCRA: after a burst, one by one; no window is looked at."""
+    """With GCRA, hits come back one by one after a burst; there is no window."""
     limiter = timed.connect().limit("10/second", method="gcra")
 
     assert hits(limiter, "ann", 15) == 10
@@ -182,7 +182,7 @@ def test_smoothing_lets_the_allowance_grow_back_evenly(timed):
 
 
 def test_smoothing_and_windows_are_counted_everywhere(face):
-    """Both ways, on every engine."""
+    """Every engine supports both methods."""
     client = face.connect()
 
     assert hits(client.limit("10/hour; 4/minute", method="gcra"), "ann", 9) == 4
@@ -191,7 +191,7 @@ def test_smoothing_and_windows_are_counted_everywhere(face):
 
 
 def test_a_refusal_that_is_known_to_hold_costs_no_round_trip(face):
-    """Whoever is refused often is refused cheaply."""
+    """A frequent refusal costs nothing."""
     client = face.connect()
     limiter = client.limit("3/hour")
     wire = face.wire(client)
@@ -209,8 +209,8 @@ def test_a_refusal_that_is_known_to_hold_costs_no_round_trip(face):
 
 
 @together
-def test_what_is_forgotten_by_hand_is_free_for_all_soon(face):
-    """A reset is seen by whoever did it at once, and by others within a second."""
+def test_a_reset_is_visible_to_all_soon(face):
+    """The client that resets sees it at once, and others within a second."""
     ours, theirs = (face.connect().limit("2/hour", name="x") for _ in range(2))
 
     assert hits(ours, "ann", 3) == 2
@@ -221,8 +221,8 @@ def test_what_is_forgotten_by_hand_is_free_for_all_soon(face):
     assert theirs.hit("ann")
 
 
-def test_an_answer_that_was_lost_counts_as_used_and_is_not_asked_for_again(face):
-    """Asked twice, it would count twice. The caller is answered by the policy meanwhile."""
+def test_a_hit_with_a_lost_reply_counts_and_is_not_resent(face):
+    """A resent hit would count twice, so the policy answers the caller instead."""
     client = face.connect()
     limiter = client.limit("5/hour", on_unavailable="deny")
     wire = face.wire(client)
@@ -234,10 +234,10 @@ def test_an_answer_that_was_lost_counts_as_used_and_is_not_asked_for_again(face)
 
 
 @pytest.mark.parametrize(("policy", "allowed"), [("local", 2), ("allow", 30), ("deny", 0)])
-def test_without_its_engine_a_limit_does_what_it_was_told(face, policy, allowed):
-    """A share of the rate for this process, everything or nothing; told every time, and the engine is not hammered."""
-    told = []
-    client = face.connect(observer=told.append)
+def test_without_its_engine_a_limit_follows_its_policy(face, policy, allowed):
+    """The policy admits a local share, everything or nothing; each call emits an event, and the engine gets few commands."""
+    events = []
+    client = face.connect(observer=events.append)
     limiter = client.limit("20/hour", name="logins", on_unavailable=policy)
     wire = face.wire(client)
 
@@ -248,7 +248,7 @@ def test_without_its_engine_a_limit_does_what_it_was_told(face, policy, allowed)
 
     assert sum(map(bool, decisions)) == allowed
     assert all(each.retry_after > 0 for each in decisions if not each)
-    outages = [event for event in told if event.kind == "unavailable"]
+    outages = [event for event in events if event.kind == "unavailable"]
     assert len(outages) == 30
     assert all(event.name == "logins/ann" and f"policy {policy}" in event.detail for event in outages)
     assert len(wire.commands(Hit)) <= 4 + seconds / 0.04
@@ -256,8 +256,8 @@ def test_without_its_engine_a_limit_does_what_it_was_told(face, policy, allowed)
     eventually(lambda: limiter.peek("ann").remaining == 20, what="an engine that counts again, from the beginning")
 
 
-def test_a_limit_that_is_made_anew_for_every_call_is_the_same_limit(face):
-    """It is written where it is used: without the engine it admits its share once, and the engine is not hammered."""
+def test_a_limit_object_made_for_every_call_is_the_same_limit(face):
+    """Programs make the limit where they use it; without the engine it still admits its local share once."""
     client = face.connect()
     wire = face.wire(client)
     wire.fail(Hit)
@@ -269,8 +269,8 @@ def test_a_limit_that_is_made_anew_for_every_call_is_the_same_limit(face):
     assert client.limit("20/hour", name="logins", method="gcra").hit("ann"), "and so is another way to count"
 
 
-def test_a_known_refusal_holds_for_a_limit_that_is_made_anew(face):
-    """A refusal is of the limit, not of the object that was refused."""
+def test_a_known_refusal_holds_for_a_new_limit_object(face):
+    """A known refusal belongs to the limit, not to one object."""
     client = face.connect()
     wire = face.wire(client)
     assert hits(client.limit("1/hour"), "ann", 2) == 1
@@ -282,7 +282,7 @@ def test_a_known_refusal_holds_for_a_limit_that_is_made_anew(face):
     assert len(wire.commands(Hit)) - known <= math.ceil(time.monotonic() - began) + 1
 
 
-def test_the_windows_of_a_rate_are_counted_in_whatever_order_they_are_named(face):
+def test_the_order_of_the_windows_of_a_rate_does_not_matter(face):
     """Two programs that write the same rate differently share one limit."""
     client = face.connect()
 
@@ -291,8 +291,8 @@ def test_the_windows_of_a_rate_are_counted_in_whatever_order_they_are_named(face
 
 
 @pytest.mark.parametrize("policy", ["deny", "local"])
-def test_whoever_waits_without_the_engine_is_told_so_and_not_of_a_limit(face, policy):
-    """It is not over its limit: nobody can tell. And names are shown as they were given."""
+def test_a_wait_without_the_engine_raises_unavailable(face, policy):
+    """The limit may not be exceeded, so the error is `Unavailable`, with the name as it was given."""
     client = face.connect()
     limiter = client.limit("5/hour", on_unavailable=policy)
     wire = face.wire(client)
@@ -309,8 +309,8 @@ def test_whoever_waits_without_the_engine_is_told_so_and_not_of_a_limit(face, po
     assert "over its limit" not in str(refusal.value)
 
 
-def test_the_local_share_is_at_least_one_and_bounded_by_what_is_given(face):
-    """A process that knows how many it is one of may say so."""
+def test_the_local_share_is_at_least_one_and_at_most_the_setting(face):
+    """A process that knows the number of processes may set its share."""
     client = face.connect()
     wire = face.wire(client)
     wire.fail(Hit)
@@ -321,8 +321,8 @@ def test_the_local_share_is_at_least_one_and_bounded_by_what_is_given(face):
     assert not client.limit("20/hour").hit("ann", cost=3), "more than the share never passes"
 
 
-def test_a_senseless_rate_is_refused_before_anything_is_sent(face):
-    """It is a mistake in a program, told where the limit is made."""
+def test_an_invalid_rate_is_refused_before_any_command(face):
+    """The error comes where the program makes the limit."""
     client = face.connect()
     wire = face.wire(client)
 
@@ -333,8 +333,8 @@ def test_a_senseless_rate_is_refused_before_anything_is_sent(face):
     assert wire.commands() == []
 
 
-def test_senseless_costs_keys_and_settings_are_refused_before_anything_is_sent(face):
-    """A cost above the limit could never pass: waiting for it would be for ever."""
+def test_invalid_costs_keys_and_settings_are_refused_before_any_command(face):
+    """A cost above the limit could never pass, and a wait would never end."""
     client = face.connect()
     wire = face.wire(client)
     limiter = client.limit("10/second; 5/minute")
@@ -344,7 +344,7 @@ def test_senseless_costs_keys_and_settings_are_refused_before_anything_is_sent(f
             with pytest.raises(InvalidConfig) as refusal:
                 use("ann", cost=cost)
             assert refusal.value.setting == "cost"
-    for key in ("", 7, None, b"ann", ["ann"], "n" * 513, "nul\x00", "lone \ud800"):
+    for key in ("", 7, None, b"ann", ["ann"], "n" * 513, "nul\x00", "unpaired \ud800"):
         for use in (limiter.hit, limiter.peek, limiter.wait, limiter.reset):
             with pytest.raises(InvalidName):
                 use(key)
@@ -359,8 +359,8 @@ def test_senseless_costs_keys_and_settings_are_refused_before_anything_is_sent(f
     assert wire.commands() == []
 
 
-def test_a_senseless_cost_is_refused_as_such_while_a_refusal_is_known(face):
-    """Whether a program is wrong does not depend on what was asked before."""
+def test_an_invalid_cost_is_refused_even_while_a_refusal_is_known(face):
+    """The check of the input does not depend on earlier calls."""
     limiter = face.connect().limit("2/hour")
     assert hits(limiter, "ann", 3) == 2
 
@@ -371,7 +371,7 @@ def test_a_senseless_cost_is_refused_as_such_while_a_refusal_is_known(face):
 
 
 def test_a_closed_client_admits_nothing(face):
-    """Not even what it knows would be refused."""
+    """A closed client does not even repeat a known refusal."""
     client = face.connect()
     limiter = client.limit("1/hour")
     hits(limiter, "ann", 2)
@@ -384,8 +384,8 @@ def test_a_closed_client_admits_nothing(face):
 
 
 @pytest.mark.large
-def test_a_changed_number_counts_what_was_counted_before(face):
-    """A rate that is raised or lowered takes effect at once; only other lengths of windows begin anew."""
+def test_a_changed_number_keeps_the_earlier_count(face):
+    """A new number takes effect at once; only another window length starts a new count."""
     client = face.connect()
 
     assert hits(client.limit("3/hour", name="x"), "ann", 5) == 3

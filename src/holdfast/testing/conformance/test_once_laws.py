@@ -1,4 +1,4 @@
-"""Once: at most one success for a key, and nothing is lost when the work fails or its process dies."""
+"""Once: at most one success per idempotency key, and a failure or crash loses no event."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ KEYS = ["42", "a:b:c", "with spaces", "ключ/✓", "{tag}", "/"]
 
 
 class Work:
-    """Something that must not be done twice."""
+    """Work that must not run twice."""
 
     def __init__(self, gives=None):
         self.times = 0
@@ -31,8 +31,8 @@ class Work:
         return self.gives
 
 
-def test_work_is_done_once_and_its_result_is_given_again(face):
-    """Whoever comes later gets what the first one got, from any client."""
+def test_work_runs_once_and_its_result_is_returned_again(face):
+    """A later call of any client gets the result of the first."""
     ours, theirs = (face.connect().once("payments", window=60) for _ in range(2))
     work = Work({"paid": [7, None, "ünicode"]})
 
@@ -45,7 +45,7 @@ def test_work_is_done_once_and_its_result_is_given_again(face):
 
 
 def test_a_success_is_two_round_trips_and_a_duplicate_one(face):
-    """Looking for the note and taking the lease are one step; so are leaving the note and giving the lease back."""
+    """The check for the done marker and the acquire are one step; so are the marker and the release."""
     client = face.connect()
     once = client.once("payments")
     wire = face.wire(client)
@@ -57,7 +57,7 @@ def test_a_success_is_two_round_trips_and_a_duplicate_one(face):
 
 
 def test_a_block_is_false_when_the_work_has_been_done(face):
-    """`first` is the lease of whoever is first; the others have nothing to hold and nothing to give back."""
+    """`first` is a lease for the first caller; the others hold nothing and release nothing."""
     once = face.connect().once("payments")
 
     with pytest.raises(RuntimeError, match="inside its block"):
@@ -76,8 +76,8 @@ def test_a_block_is_false_when_the_work_has_been_done(face):
 
 
 @pytest.mark.acceptance("G-9")
-def test_a_failure_clears_the_way_for_the_next_try(face):
-    """The sender tries again, and is not told that it was a duplicate."""
+def test_after_a_failure_the_next_call_runs_the_work(face):
+    """A retry after a failure is no duplicate."""
     once = face.connect().once("payments")
     work = Work("done")
 
@@ -91,8 +91,8 @@ def test_a_failure_clears_the_way_for_the_next_try(face):
 
 @pytest.mark.acceptance("G-9")
 @together
-def test_whoever_comes_while_it_is_done_is_told_or_waits(face):
-    """Without patience: who is at it. With patience: what it gave."""
+def test_a_second_caller_is_refused_or_waits_during_the_work(face):
+    """With a timeout of 0 the caller learns the holder; with a longer one it gets the result."""
     work = Work("slowly")
     work.go.clear()
     ours, theirs = face.connect(label="worker 7").once("payments"), face.connect().once("payments")
@@ -111,8 +111,8 @@ def test_whoever_comes_while_it_is_done_is_told_or_waits(face):
     assert work.times == 1
 
 
-def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(timed):
-    """The lease is offered to somebody who sleeps. That the work was done is known all the same, and is the answer."""
+def test_a_caller_whose_timeout_ends_after_the_work_gets_the_result(timed):
+    """Another waiter has the offer and sleeps; the done marker still answers this caller."""
     ours, theirs, sleeper = timed.connect().once("payments"), timed.connect(), timed.peer()
     first, wire = ours.first("42"), timed.wire(theirs)
     stand_in_line = Acquire("payments/42", "sleeper", "{}", 30_000, wait=True)
@@ -121,7 +121,7 @@ def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(
         sleeper.say(stand_in_line)
         waiting = timed.start(theirs.once("payments").call, "42", Work("again"), timeout=10)
         until_waiters(theirs, "payments/42", 2)
-        for passes in (3.5, 3, 3):  # and nobody is silent for so long that it would lose its place
+        for passes in (3.5, 3, 3):  # no waiter is silent for so long that it would lose its place
             marks = len(wire.commands(WaiterHeartbeat))
             timed.clock.advance(passes)
             sleeper.say(stand_in_line)
@@ -135,8 +135,8 @@ def test_whoever_runs_out_of_patience_after_the_work_was_done_gets_what_it_gave(
 
 
 @together
-def test_whoever_waits_does_the_work_if_the_first_one_fails(face):
-    """The lease goes to the next in line, who finds no note."""
+def test_a_waiting_caller_runs_the_work_if_the_first_fails(face):
+    """The next waiter gets the lease and finds no done marker."""
     once = face.connect().once("payments")
     work = Work("done")
 
@@ -149,8 +149,8 @@ def test_whoever_waits_does_the_work_if_the_first_one_fails(face):
 
 
 @pytest.mark.acceptance("A4-16")
-def test_after_its_window_it_may_be_done_again(timed):
-    """A note counts for the window, and is then forgotten."""
+def test_after_its_window_the_work_may_run_again(timed):
+    """The engine keeps the done marker for the window, and then forgets it."""
     once = timed.connect().once("payments", window=60)
     work = Work(1)
 
@@ -167,7 +167,7 @@ def test_after_its_window_it_may_be_done_again(timed):
 @together
 @pytest.mark.acceptance("A4-16")
 def test_the_window_ends_on_every_engine(face):
-    """By the engine's clock."""
+    """The engine's clock decides the end of the window."""
     once = face.connect().once("payments", window=0.4)
     work = Work(1)
 
@@ -178,7 +178,7 @@ def test_the_window_ends_on_every_engine(face):
 
 
 def test_a_crash_frees_the_key_after_the_lease_and_not_after_the_window(face):
-    """Whoever dies at work leaves no note."""
+    """A process that dies during the work leaves no done marker."""
     once = face.connect().once("payments", window=3600, lease=0.5)
     peer = face.peer()
     peer.say(BeginOnce(Acquire("payments/42", "dead", "{}", 500, wait=False)))
@@ -191,8 +191,8 @@ def test_a_crash_frees_the_key_after_the_lease_and_not_after_the_window(face):
 
 
 @pytest.mark.acceptance("A4-15")
-def test_the_same_key_with_another_payload_is_a_mistake_and_no_duplicate(face):
-    """Also while the first one is at work. Keys of other names, and other keys, are other things."""
+def test_the_same_key_with_another_payload_is_an_error(face):
+    """This holds during the work too. Other names and other keys are independent."""
     client = face.connect()
     once = client.once("payments")
 
@@ -206,15 +206,15 @@ def test_the_same_key_with_another_payload_is_a_mistake_and_no_duplicate(face):
     assert refusal.value.name == "payments/42"
     assert not refusal.value.retryable
     assert once.call("42", Work(), payload={"to": "ann", "amount": 1}) is None
-    assert once.call("42", Work()) is None, "whoever gives no payload asks for none"
+    assert once.call("42", Work()) is None, "a call without a payload compares none"
     for name in ("refunds", "payments/42"):
         assert client.once(name).call("42", Work("other"), payload=b"other") == "other"
     for number, key in enumerate(KEYS[1:]):
         assert once.call(key, Work(number), payload=key) == number
 
 
-def test_what_a_client_says_of_itself_is_no_payload(face):
-    """Its info may have any keys."""
+def test_the_info_of_a_client_is_no_payload(face):
+    """The info of a client may have any keys."""
     ours, theirs = face.connect(info={"payload": "orders"}).once("payments"), face.connect().once("payments")
 
     with ours.first("42"), pytest.raises(NotAcquired):
@@ -223,7 +223,7 @@ def test_what_a_client_says_of_itself_is_no_payload(face):
 
 @pytest.mark.parametrize("reached", [True, False])
 def test_lost_answers_change_nothing(face, reached):
-    """Both commands carry the token: said twice, they mean the same."""
+    """Both commands carry the token, so a second copy gets the same answer."""
     client = face.connect()
     once = client.once("payments")
     wire = face.wire(client)
@@ -238,8 +238,8 @@ def test_lost_answers_change_nothing(face, reached):
     assert work.times == 1
 
 
-def test_a_second_copy_of_the_end_brings_back_nothing(face):
-    """The first copy released and left the note; what happened to that since is not the second one's to change."""
+def test_a_second_copy_of_the_finish_changes_nothing(face):
+    """The first copy released and left the marker; the second one must not change later events."""
     once, peer = face.connect().once("payments"), face.peer()
     end = FinishOnce(ReleaseLease("payments/42", "t"), MarkDone("payments/42", '{"result":"old"}', 60_000))
     peer.say(BeginOnce(Acquire("payments/42", "t", "{}", 60_000, wait=False)))
@@ -254,8 +254,8 @@ def test_a_second_copy_of_the_end_brings_back_nothing(face):
     assert once.call("42", Work()) == "new"
 
 
-def test_whoever_has_patience_asks_for_so_long_if_answers_are_lost(timed):
-    """Not only for as long as one exchange may take."""
+def test_a_caller_with_lost_replies_resends_until_its_timeout(timed):
+    """The caller resends until its timeout, not only for one exchange."""
     client = timed.connect()
     wire = timed.wire(client)
 
@@ -270,8 +270,8 @@ def test_whoever_has_patience_asks_for_so_long_if_answers_are_lost(timed):
 
 
 @together
-def test_a_lost_lease_leaves_no_note_and_is_told(face):
-    """Somebody else may be at it by now; what the work gave is in the error."""
+def test_a_lost_lease_leaves_no_done_marker_and_raises(face):
+    """Another process may run the work by now; the error carries the result."""
     client = face.connect()
     once = client.once("payments")
 
@@ -286,8 +286,8 @@ def test_a_lost_lease_leaves_no_note_and_is_told(face):
     assert not once.seen("42")
 
 
-def test_a_long_work_is_renewed_like_any_other(timed):
-    """The lease's ttl is how soon a crash is noticed, not how long the work may take."""
+def test_the_lease_of_long_work_is_renewed(timed):
+    """The ttl of the lease decides how soon a crash is noticed, not how long the work may take."""
     once = timed.connect().once("payments", lease=3)
 
     with once.first("42") as first:
@@ -297,8 +297,8 @@ def test_a_long_work_is_renewed_like_any_other(timed):
     assert once.seen("42")
 
 
-def test_a_result_that_cannot_be_kept_is_given_once(face):
-    """The work is done and stays done; whoever asks again is told that its result is not there."""
+def test_a_result_that_cannot_be_stored_is_returned_once(face):
+    """The work stays done; a later call raises `NotFound` because its result could not be stored."""
     once = face.connect().once("payments")
     thing = object()
 
@@ -310,8 +310,8 @@ def test_a_result_that_cannot_be_kept_is_given_once(face):
             once.call(key, Work())
 
 
-def test_a_function_is_made_to_do_its_work_once_for_each_key(face):
-    """The key is filled from the arguments."""
+def test_a_decorated_function_runs_once_for_each_key(face):
+    """The decorator builds the key from the arguments."""
     once = face.connect().once("invoices")
     done = []
 
@@ -325,8 +325,8 @@ def test_a_function_is_made_to_do_its_work_once_for_each_key(face):
     assert invoice.__name__ == "invoice"
 
 
-def test_what_was_done_can_be_forgotten_by_hand(face):
-    """The way out, for people who know better."""
+def test_a_done_marker_can_be_deleted(face):
+    """An operator can allow a repetition."""
     once = face.connect().once("payments")
     work = Work(1)
 
@@ -337,8 +337,8 @@ def test_what_was_done_can_be_forgotten_by_hand(face):
     assert work.times == 2
 
 
-def test_only_one_of_many_at_once_does_the_work(face):
-    """Whoever is not first waits, and gets what the first one got."""
+def test_one_of_many_concurrent_callers_runs_the_work(face):
+    """The other callers wait and get the result of the first."""
     onces = [face.connect().once("payments") for _ in range(3)]
     work = Work("done")
 
@@ -348,8 +348,8 @@ def test_only_one_of_many_at_once_does_the_work(face):
     assert work.times == 1
 
 
-def test_an_interrupted_beginning_holds_nothing(face):
-    """What no caller owns is undone."""
+def test_an_interrupted_begin_holds_nothing(face):
+    """A grant that reached no caller is undone."""
     client = face.connect()
     once = client.once("payments")
     wire = face.wire(client)
@@ -365,8 +365,8 @@ def test_an_interrupted_beginning_holds_nothing(face):
     assert once.call("42", Work(1)) == 1
 
 
-def test_senseless_settings_are_refused_before_anything_is_sent(face):
-    """Names, keys, lengths of time and payloads."""
+def test_invalid_settings_of_once_are_refused_before_any_command(face):
+    """This covers names, keys, durations and payloads."""
     client = face.connect()
     once = client.once("payments")
     wire = face.wire(client)
@@ -394,8 +394,8 @@ def test_senseless_settings_are_refused_before_anything_is_sent(face):
         once.call("42", Work())
 
 
-def test_a_grant_that_comes_too_late_is_asked_for_again(face):
-    """An answer that took longer than the lease lasts proves nothing; the caller is not told that it failed."""
+def test_a_late_grant_of_once_is_requested_again(face):
+    """An answer that took longer than the lease proves nothing, so the client requests again without an error."""
     client = face.connect()
     once = client.once("payments", lease=0.5)
     wire = face.wire(client)

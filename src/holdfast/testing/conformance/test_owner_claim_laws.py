@@ -119,14 +119,14 @@ def test_each_key_is_handed_out_once_to_the_reader_or_to_a_claim(face):
     keys = [f"chat-{number}" for number in range(40)]
     queue = sessions(face.connect(), ttl=30)
     with queue.owner() as owner:
-        told, claims = [], []
-        reader = face.start(lambda: owner.run(told.append))
+        reported, claims = [], []
+        reader = face.start(lambda: owner.run(reported.append))
         for key in keys:
             queue.publish("x", key=key)
             claims.append(claimed(owner, key))
 
         def given():
-            read = [event.assignment for event in tuple(told) if isinstance(event, Assigned)]
+            read = [event.assignment for event in tuple(reported) if isinstance(event, Assigned)]
             return [work.key for work in (*read, *claims) if work is not None]
 
         eventually(lambda: len(given()) >= len(keys), 20, "all of them, given")
@@ -149,7 +149,7 @@ def test_a_claim_whose_answer_is_lost_becomes_an_event_at_once_also_in_a_full_ow
         assert owner.owned == 1
         (second,) = added(owner, 1, timeout=2)
         assert (first.key, second.key) == ("chat-0", "chat-2")
-        assert owner.next(0) is None  # and nothing that is ready
+        assert owner.next(0) is None  # no ready key came with it
         assert queue.stats()[1:5] == (1, 0, 0, 2)
     assert queue.check()
 
@@ -160,8 +160,8 @@ def test_an_assignment_whose_outcome_is_being_recorded_cannot_be_claimed(face):
     open_sessions(queue, 2)
     with queue.owner() as owner:
         added(owner, 1)
-        work = owner.assignments["chat-1"]  # nobody was given it yet
-        work._held.outcome = "ack"  # as it is while the engine is being told
+        work = owner.assignments["chat-1"]  # it is not handed out yet
+        work._held.outcome = "ack"  # as it is while the outcome is being sent
         with pytest.raises(NotAcquired, match="this owner has it already"):
             owner.claim("chat-1")
         work._held.outcome = ""
@@ -179,8 +179,8 @@ def test_the_error_of_a_refused_claim_is_about_the_key(face):
             owner.claim("chat-0")
         facts = (refusal.value.name, refusal.value.queue, refusal.value.reason)
         assert facts == ("chat-0", "sessions", "delayed")
-        said = "key 'chat-0' of queue 'sessions' was not claimed: its delay has not ended"
-        assert str(refusal.value) == said
+        message = "key 'chat-0' of queue 'sessions' was not claimed: its delay has not ended"
+        assert str(refusal.value) == message
         without = queue.publish("y")
         with pytest.raises(NotFound, match="a message without a key has only an id, and cannot be claimed"):
             owner.claim(without)

@@ -38,12 +38,12 @@ def test_an_event_in_one_partition_costs_nothing_in_the_others(face):
     whole = sessions(client, ttl=30).partitioned(8)
     open_sessions(whole, 6)
     with whole.owner() as owner:
-        works = added(owner, 6)
+        assignments = added(owner, 6)
         waiting = face.start(lambda: owner.next(20))
         eventually(lambda: whole.stats().waiting == 8, 5, "an owner that waits in all parts")
-        time.sleep(0.5)  # and has opened its ears: after that it asks once more
+        time.sleep(0.5)  # its listener has started: after that it fetches once more
         wire = face.wire(client)
-        for work in works:
+        for work in assignments:
             work.ack()
         open_sessions(whole, 1)
         assert isinstance(waiting.result(), Assigned)
@@ -64,7 +64,7 @@ def test_a_full_owner_passes_its_wake_up_on(face):
         more = face.start(lambda: first.next(20))
         heir = face.start(lambda: second.next(20))
         eventually(lambda: whole.part(two).stats().waiting == 2, 5, "two that wait")
-        time.sleep(0.5)  # with their ears open
+        time.sleep(0.5)  # until their listeners have started
         began = time.monotonic()
         whole.publish(2, key=two)
         assert heir.result().assignment.key == two

@@ -24,15 +24,15 @@ def test_an_owner_that_was_declared_dead_learns_of_all_its_losses(face):
     wire = face.wire(client)
     with queue.owner("slow") as owner:
         open_sessions(queue, 3)
-        works = added(owner, 3)
+        assignments = added(owner, 3)
         with other.owner("heir") as heir:
             wire.fail(ConsumerHeartbeat)
             taken = {work.key: work for work in added(heir, 3)}
             wire.heal()
             lost = [owner.next(20) for _ in range(3)]
             assert all(isinstance(event, AssignmentLost) for event in lost)
-            assert {event.assignment.key for event in lost} == {work.key for work in works}
-            for work in works:
+            assert {event.assignment.key for event in lost} == {work.key for work in assignments}
+            for work in assignments:
                 assert work.lost
                 assert work.remaining() == 0
                 assert taken[work.key].fence > work.fence
@@ -84,7 +84,7 @@ def test_an_interrupt_during_a_dead_lettering_leaves_no_key_unseen(face):
         assert sorted(work.key for work in added(owner, 2)) == ["chat-0", "chat-1"]
         assert owner.next(0) is None
         assert owner.owned == 2
-    assert [letter.reason for letter in queue.dlq.list()] == ["unreadable"]
+    assert [dead_letter.reason for dead_letter in queue.dlq.list()] == ["unreadable"]
     assert queue.check()
 
 
@@ -110,8 +110,8 @@ def test_an_owner_of_many_keys_leaves_in_short_steps(face):
     queue = sessions(client)
     queue.publish_many(range(300), key=str)
     with queue.owner() as owner:
-        works = added(owner, 300)
-        works[0].ack()
+        assignments = added(owner, 300)
+        assignments[0].ack()
         wire = face.wire(client)
     assert len(wire.commands(Leave)) == 3  # none has more than 128
     assert queue.stats().ready == 299

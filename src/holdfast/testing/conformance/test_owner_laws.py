@@ -72,8 +72,8 @@ def test_a_release_uses_no_attempt_and_a_retry_does(face):
         assert work.attempt == 2
         work.retry(reason="no answer again")
         assert owner.next(0.1) is None
-    (letter,) = queue.dlq.list()
-    assert (letter.reason, letter.attempts, letter.error) == ("attempts used up", 2, "no answer again")
+    (dead_letter,) = queue.dlq.list()
+    assert (dead_letter.reason, dead_letter.attempts, dead_letter.error) == ("attempts used up", 2, "no answer again")
 
 
 def test_assignments_may_end_while_known_entries_are_collected():
@@ -152,13 +152,13 @@ def test_an_owner_of_all_partitions_is_one_owner(face):
         whole.publish(number, key=f"chat-{number}")
     with whole.owner() as owner:
         claimed = owner.claim("chat-7")
-        works = [claimed, *added(owner, 11)]
-        assert sorted(work.info for work in works) == list(range(12))
+        assignments = [claimed, *added(owner, 11)]
+        assert sorted(work.info for work in assignments) == list(range(12))
         assert whole.stats().in_flight == owner.owned == 12
-        assert len({work.queue for work in works}) > 1
+        assert len({work.queue for work in assignments}) > 1
         whole.publish("late", key="chat-99")
         (late,) = added(owner, 1)
-        for work in (*works, late):
+        for work in (*assignments, late):
             work.ack()
     assert whole.stats()[1:7] == (0, 0, 0, 0, 0, 0)
     assert whole.check()

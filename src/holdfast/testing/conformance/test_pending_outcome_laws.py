@@ -196,7 +196,7 @@ print(queue.stats().counts)
 """
 
 
-# It leaves by an exit, through the block; before that it takes messages of its own.
+# The child leaves by an exit, through the block; before that it receives messages of its own.
 FORKED_WITH_MANY = """
 import os, sys, holdfast
 queue = holdfast.connect(sys.argv[1]).queue("jobs")
@@ -224,7 +224,7 @@ FORKS = {
 @pytest.mark.parametrize("held", FORKS)
 def test_a_forked_child_does_not_finish_its_parents_message(tmp_path, held):
     """Neither by an outcome nor by the end of the block, which comes as it exits."""
-    program, told = FORKS[held]
+    program, reported = FORKS[held]
     ended = subprocess.run(
         [sys.executable, "-c", program, f"sqlite:///{tmp_path}/jobs.db"],
         check=False,
@@ -232,7 +232,7 @@ def test_a_forked_child_does_not_finish_its_parents_message(tmp_path, held):
         text=True,
         timeout=60,
     )
-    assert ended.stdout == told, ended.stderr
+    assert ended.stdout == reported, ended.stderr
 
 
 def test_many_messages_go_through_a_small_bound(face):
@@ -268,7 +268,7 @@ def dead_lettered(queue, count):
     with queue.consumer(prefetch=count) as consumer:
         for each in consumer.receive(count, timeout=5):
             each.reject("no use")
-    return [letter.id for letter in queue.dlq.list()]
+    return [dead_letter.id for dead_letter in queue.dlq.list()]
 
 
 def test_dead_letters_whose_answer_was_lost_are_counted_once(face):
@@ -301,7 +301,7 @@ def test_a_redrive_of_all_takes_the_dead_letters_of_its_beginning(face):
     worker = queue.worker(handle)
     running = face.start(worker.run)
     assert face.start(queue.dlq.redrive, rate=6).result(30) == 12
-    eventually(lambda: queue.stats().dead == 12, what="letters that are dead again")
+    eventually(lambda: queue.stats().dead == 12, what="dead letters again")
     worker.stop()
     running.result()
     assert queue.stats().counts["redriven"] == 12

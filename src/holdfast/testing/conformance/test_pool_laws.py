@@ -1,4 +1,4 @@
-"""Pools: one of many, exclusively, the least recently acquired first, and never lent twice."""
+"""Pools: each item has one borrower, and the least recently acquired item is lent first."""
 
 import random
 import threading
@@ -14,15 +14,15 @@ from holdfast.testing.conformance.faces import LOST_S, together, until_idle
 
 pytestmark = pytest.mark.capability("pools")
 
-LATE_S = 3.0  # how much later than promised something may come on a busy machine
+LATE_S = 3.0  # the delay that a busy machine may add to a bound
 
 
 class Uncertain(Exception):
-    """Nobody knows whether it was applied."""
+    """An error with an uncertain outcome."""
 
 
 def pool_of(face, *items, name="pool", **settings):
-    """A client's pool with these items."""
+    """Return a client's pool with these items."""
     settings.setdefault("on_death", 0)
     pool = face.connect().pool(name, **settings)
     pool.set_items(items)
@@ -38,14 +38,14 @@ def until_waiting(pool, count):
 
 
 def borrowed_from(peer, name="pool", *, token="peer", ttl_ms=300, cooldown_ms=0, wait=False):
-    """A borrower that never renews: it dies by never speaking again."""
+    """Borrow without renewal, like a borrower that died."""
     return peer.say(Borrow(name, token, "", ttl_ms, wait, cooldown_ms))
 
 
 @pytest.mark.large
 @pytest.mark.acceptance("A3-1", "A3-6")
 def test_borrowers_get_different_items_each_under_its_own_fence(face):
-    """What is lent is lent once: and the engine knows each loan under the fence that the borrower has."""
+    """The engine lends each item once, and records the fence of the borrower."""
     pool = pool_of(face, "a", "b", "c")
     items = [running.result() for running in [face.start(pool.borrow) for _ in range(3)]]
 
@@ -54,10 +54,10 @@ def test_borrowers_get_different_items_each_under_its_own_fence(face):
     assert sorted(stored) == ["a", "b", "c"]
     assert len(set(stored.values())) == 3
     assert [item.used for item in pool.stats().items] == [1, 1, 1]
-    with pytest.raises(NotAcquired) as told:
+    with pytest.raises(NotAcquired) as refusal:
         pool.borrow(timeout=0)
-    assert told.value.reason == "all busy"
-    assert told.value.retryable
+    assert refusal.value.reason == "all busy"
+    assert refusal.value.retryable
     for item in items:
         item.release()
     with pytest.raises(LeaseLost, match="released"), items[0]:
@@ -66,7 +66,7 @@ def test_borrowers_get_different_items_each_under_its_own_fence(face):
 
 @pytest.mark.acceptance("A3-4")
 def test_the_least_recently_acquired_item_is_lent_first_and_one_never_used_before_all(face):
-    """Counted from the acquisition: how long it was held, or when it came back, does not matter."""
+    """The order counts from the acquisition, not from the return."""
     pool = pool_of(face, "a", "b", "c")
     first, second, third = (pool.borrow() for _ in range(3))
     order = [item.name for item in (first, second, third)]
@@ -81,8 +81,8 @@ def test_the_least_recently_acquired_item_is_lent_first_and_one_never_used_befor
 
 
 @pytest.mark.acceptance("A3-5")
-def test_use_is_even(face):
-    """Twenty items, ten rounds: every one of them was used ten times."""
+def test_items_are_used_evenly(face):
+    """After ten rounds over twenty items each was used ten times."""
     pool = pool_of(face, *(f"item {number}" for number in range(20)))
     for _ in range(200):
         pool.borrow().release()
@@ -91,7 +91,7 @@ def test_use_is_even(face):
 
 
 def test_new_items_are_not_used_in_the_order_of_their_names(face):
-    """Ties are spread: two pools with the same items do not begin with the same one, save by chance."""
+    """New items have a random order: two pools with the same items rarely begin with the same one."""
     names = [f"item {number:03d}" for number in range(60)]
     orders = []
     for each in ("one", "other"):
@@ -104,8 +104,8 @@ def test_new_items_are_not_used_in_the_order_of_their_names(face):
 
 @pytest.mark.large
 @pytest.mark.acceptance("A3-7")
-def test_with_everything_lent_a_borrower_waits_and_gets_what_comes_back(face):
-    """Woken by the return, not by its own patience."""
+def test_a_borrower_waits_for_the_next_returned_item(face):
+    """The return wakes the borrower, not its timeout."""
     pool = pool_of(face, "only")
     item = pool.borrow()
     waiting = face.start(pool.borrow)
@@ -118,7 +118,7 @@ def test_with_everything_lent_a_borrower_waits_and_gets_what_comes_back(face):
 
 
 def test_waiters_are_served_in_the_order_in_which_they_came(face):
-    """A newcomer overtakes nobody, not even when an item is just free."""
+    """A newcomer never overtakes the line, not even when an item has just become free."""
     pool = pool_of(face, "a", "b")
     held = [pool.borrow(), pool.borrow()]
     served, waiting = [], []
@@ -138,8 +138,8 @@ def test_waiters_are_served_in_the_order_in_which_they_came(face):
 
 
 @together
-def test_waiting_is_quiet(face):
-    """A waiter asks, sleeps, and is rung: it does not ask again and again."""
+def test_waiting_for_an_item_sends_few_commands(face):
+    """A waiter sends one command and sleeps until a wake-up."""
     pool = pool_of(face, "only", ttl=30)
     item = pool.borrow()
     other = face.connect()
@@ -154,7 +154,7 @@ def test_waiting_is_quiet(face):
 
 @pytest.mark.acceptance("A3-3")
 @together
-def test_an_item_is_never_lent_twice_and_nobody_starves(face):
+def test_an_item_is_never_lent_twice_and_no_borrower_starves(face):
     """Eight threads of two clients and four items, with random holds, returns, cooldowns and changes of the pool."""
     clients = [face.connect(), face.connect()]
     clients[0].pool("pool").set_items(["a", "b", "c", "d"])
@@ -186,7 +186,7 @@ def test_an_item_is_never_lent_twice_and_nobody_starves(face):
 @pytest.mark.acceptance("A3-12", "C-5", "G-8")
 @together
 def test_a_cooling_item_is_lent_when_its_cooldown_has_passed_and_not_before(face):
-    """The duration counts: kept for at least as long as was said, and lent to whoever waits as it ends."""
+    """A cooldown lasts at least its duration, and then a waiter gets the item."""
     pool = pool_of(face, "only")
     pool.borrow().cool(1.0)
     began = time.monotonic()
@@ -199,7 +199,7 @@ def test_a_cooling_item_is_lent_when_its_cooldown_has_passed_and_not_before(face
 
 @together
 def test_a_waiter_that_slept_through_a_cooldown_is_woken_for_its_end(face):
-    """It waited for a lease of 30 seconds; now the item comes back much earlier than it knew."""
+    """The waiter expected a loan of 30 seconds, and the item becomes free much earlier."""
     pool = pool_of(face, "only", ttl=30)
     item = pool.borrow()
     waiting = face.start(pool.borrow)
@@ -212,8 +212,8 @@ def test_a_waiter_that_slept_through_a_cooldown_is_woken_for_its_end(face):
     heir.release()
 
 
-def test_the_default_cooldown_is_about_one_ledger(face):
-    """Six seconds, as the pool's `cool` says; errors listed in `cool_on` cool, others do not."""
+def test_the_default_cooldown_is_six_seconds(face):
+    """The default of `cool` is six seconds; only errors in `cool_on` start a cooldown."""
     pool = pool_of(face, "only", cool_on=(Uncertain,))
     with pytest.raises(Uncertain), pool.borrow():
         raise Uncertain
@@ -230,7 +230,7 @@ def test_the_default_cooldown_is_about_one_ledger(face):
 
 @pytest.mark.acceptance("A3-13")
 def test_a_foreign_token_changes_nothing(face):
-    """Whoever does not hold it can neither keep it, nor give it back, nor cool it."""
+    """A client without the token can neither extend, nor return, nor cool an item."""
     pool, peer = pool_of(face, "only"), face.peer()
     item = pool.borrow()
     before = pool.stats().items[0]._replace(since=0, remaining=0)
@@ -247,7 +247,7 @@ def test_a_foreign_token_changes_nothing(face):
 @pytest.mark.acceptance("A3-14")
 @together
 def test_a_late_return_does_not_touch_the_next_borrower(face):
-    """The check and the return are one step: nobody can come between."""
+    """Check and return are one atomic step."""
     pool, peer = pool_of(face, "only"), face.peer()
     granted = borrowed_from(peer, ttl_ms=300)
     with pool.borrow(timeout=30) as item:
@@ -261,8 +261,8 @@ def test_a_late_return_does_not_touch_the_next_borrower(face):
 @pytest.mark.large
 @pytest.mark.acceptance("A3-17")
 @together
-def test_a_dead_borrowers_item_comes_back_after_its_ttl_and_its_rest_and_not_before(face):
-    """How its work ended is uncertain: never at once, on any engine."""
+def test_a_dead_borrowers_item_is_free_after_its_ttl_and_cooldown(face):
+    """The outcome of the dead borrower's work is uncertain, so no engine lends the item at once."""
     pool, peer = pool_of(face, "only"), face.peer()
     borrowed_from(peer, ttl_ms=700, cooldown_ms=600)
     began = time.monotonic()
@@ -273,8 +273,8 @@ def test_a_dead_borrowers_item_comes_back_after_its_ttl_and_its_rest_and_not_bef
 
 @pytest.mark.acceptance("A3-15")
 @together
-def test_a_borrower_that_cannot_renew_is_told_and_its_item_is_lent_again_under_a_higher_fence(face):
-    """The old one knows before the new one has it; its block ends in the loss, and its late return frees nothing."""
+def test_a_borrower_that_cannot_renew_learns_of_the_loss_before_the_next_loan(face):
+    """The old borrower knows of the loss before the new loan; its block raises, and its late return frees nothing."""
     pool = pool_of(face, "only", ttl=0.6, on_death=0.3)
     slow = face.connect()
     wire = face.wire(slow)
@@ -292,7 +292,7 @@ def test_a_borrower_that_cannot_renew_is_told_and_its_item_is_lent_again_under_a
 @pytest.mark.acceptance("A3-16")
 @together
 def test_an_item_is_renewed_for_as_long_as_it_is_used(face):
-    """The ttl is how soon a vanished borrower is replaced, not how long one may work."""
+    """The ttl decides how soon a dead borrower is replaced, not how long the work may take."""
     pool = pool_of(face, "only", ttl=0.6)
     with pool.borrow() as item:
         time.sleep(1.8)
@@ -302,8 +302,8 @@ def test_an_item_is_renewed_for_as_long_as_it_is_used(face):
 
 
 @together
-def test_an_extended_item_lasts_as_long_as_was_asked_for(face):
-    """Also after its borrower has gone silent; and an older, shorter renewal does not cut it short."""
+def test_an_extended_item_lasts_as_long_as_requested(face):
+    """The extension outlives a silent borrower, and an older, shorter renewal does not cut it."""
     pool = pool_of(face, "only", ttl=0.5)
     slow = face.connect()
     item = slow.pool("pool", ttl=0.5, on_death=0).borrow()
@@ -319,21 +319,21 @@ def test_an_extended_item_lasts_as_long_as_was_asked_for(face):
 
 
 @pytest.mark.acceptance("A3-19")
-def test_a_tag_uses_its_share_always_the_same_items_and_others_have_the_rest(face):
-    """Half of ten for one tenant, at least one item for another; what is left is for everybody."""
+def test_a_tag_uses_its_share_and_always_the_same_items(face):
+    """One tenant gets half of ten items, another at least one; the rest is for all."""
     pool = pool_of(face, *(f"item {number}" for number in range(10)))
     again = []
     for _ in range(2):
         mine = [pool.borrow(tag="acme", share=0.5) for _ in range(5)]
         again.append({item.name for item in mine})
-        with pytest.raises(NotAcquired) as told:
+        with pytest.raises(NotAcquired) as refusal:
             pool.borrow(timeout=0, tag="acme", share=0.5)
-        assert told.value.reason == "share used up"
+        assert refusal.value.reason == "share used up"
         others = [pool.borrow(timeout=0) for _ in range(5)]
         assert not again[-1] & {item.name for item in others}
-        with pytest.raises(NotAcquired) as told:
+        with pytest.raises(NotAcquired) as refusal:
             pool.borrow(timeout=0, tag="acme", share=0.5)
-        assert told.value.reason == "all busy"
+        assert refusal.value.reason == "all busy"
         for item in mine + others:
             item.release()
     assert again[0] == again[1]
@@ -344,7 +344,7 @@ def test_a_tag_uses_its_share_always_the_same_items_and_others_have_the_rest(fac
 
 
 def test_an_item_goes_to_the_first_waiter_who_may_use_it(face):
-    """Whoever came first but may not use it keeps its place; the next one gets it."""
+    """A waiter that may not use the item keeps its place, and the next one gets the item."""
     pool = pool_of(face, "a", "b")
     limited = pool.borrow(tag="acme", share=0.5)
     other = pool.borrow()
@@ -365,14 +365,14 @@ def test_an_item_goes_to_the_first_waiter_who_may_use_it(face):
 
 @pytest.mark.acceptance("A3-20")
 def test_a_lent_item_is_not_removed_by_mistake(face):
-    """Refused with its name, and nothing has changed; or it leaves when it comes back, by choice."""
+    """The removal is refused with the item's name; with `leave` the item goes when it is returned."""
     pool = pool_of(face, "a", "b", "c")
     item = pool.borrow()
     rest = sorted({"a", "b", "c"} - {item.name})
     for refused in (lambda: pool.set_items(["new"]), lambda: pool.remove([item.name])):
-        with pytest.raises(ItemsLent) as told:
+        with pytest.raises(ItemsLent) as refusal:
             refused()
-        assert told.value.items == (item.name,)
+        assert refusal.value.items == (item.name,)
         assert sorted(states(pool)) == ["a", "b", "c"]
     assert pool.remove([item.name], leave=True) == (item.name,)
     assert pool.stats().size == 2
@@ -386,7 +386,7 @@ def test_a_lent_item_is_not_removed_by_mistake(face):
 @pytest.mark.acceptance("A3-20")
 @together
 def test_a_borrower_that_races_a_change_never_gets_an_item_outside_the_pool(face):
-    """The pool changes all the while; whatever is lent was a member at that moment."""
+    """Every lent item was a member of the pool at that moment."""
     client = face.connect()
     sets = [["a", "b", "c"], ["c", "d"], ["a", "d", "e"]]
     pool = client.pool("pool", on_death=0)
@@ -412,7 +412,7 @@ def test_a_borrower_that_races_a_change_never_gets_an_item_outside_the_pool(face
 
 
 def test_a_change_that_is_sent_twice_changes_once(face):
-    """A lost answer is no reason to say that an item is not there: the first copy took it away."""
+    """The second copy must not report a removed item as unknown."""
     client = face.connect()
     pool = client.pool("pool")
     pool.set_items(["a", "b", "c"])
@@ -423,8 +423,8 @@ def test_a_change_that_is_sent_twice_changes_once(face):
     assert sorted(states(pool)) == ["c", "d"]
 
 
-def test_a_change_that_is_sent_twice_tells_what_is_leaving_and_what_was_never_there(face):
-    """The second copy finds the change done. What the first one would have said is looked up."""
+def test_a_resent_change_reports_leaving_and_unknown_items(face):
+    """The second copy finds the change done and reconstructs the answer of the first."""
     client = face.connect()
     pool = client.pool("pool")
     pool.set_items(["a", "b"])
@@ -444,8 +444,8 @@ def test_a_change_that_is_sent_twice_tells_what_is_leaving_and_what_was_never_th
     assert sorted(states(pool)) == ["c", "d"]
 
 
-def test_an_item_that_was_given_back_cannot_be_made_to_cool_by_who_had_it(face):
-    """Somebody else may have it by now; and silence would be taken for a cooldown."""
+def test_a_returned_item_cannot_be_cooled_by_its_last_borrower(face):
+    """Another borrower may have the item, and a silent call would look like a cooldown."""
     pool = face.connect().pool("pool")
     pool.set_items(["only"])
     item = pool.borrow()
@@ -458,27 +458,27 @@ def test_an_item_that_was_given_back_cannot_be_made_to_cool_by_who_had_it(face):
     assert states(pool) == {"only": "cooling"}
 
 
-def test_a_refusal_is_a_sentence_about_many_rights(face):
-    """Nobody in particular has them; when the first comes back is known."""
+def test_the_error_of_a_pool_names_no_single_holder(face):
+    """The error of a pool names no single holder, but the time until the first item is free."""
     client = face.connect()
     pool = client.pool("pool", ttl=20)
     pool.set_items(["only"])
-    said = r"lease '\w+' was not acquired \({}\) after 0\.\d+ s; {} for another \d+\.\d+ s unless renewed"
-    with pool.borrow(), pytest.raises(NotAcquired, match=said.format("all busy", "the first item stays lent")):
+    pattern = r"lease '\w+' was not acquired \({}\) after 0\.\d+ s; {} for another \d+\.\d+ s unless renewed"
+    with pool.borrow(), pytest.raises(NotAcquired, match=pattern.format("all busy", "the first item stays lent")):
         pool.borrow(timeout=0)
     other = face.connect()
-    with client.rwlock("rw").read(), pytest.raises(NotAcquired, match=said.format("busy", "others hold it")):
+    with client.rwlock("rw").read(), pytest.raises(NotAcquired, match=pattern.format("busy", "others hold it")):
         other.rwlock("rw").write().acquire(timeout=0)
 
 
-def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):
-    """Nobody will give anything back: a mistake of the set-up, which no patience heals."""
+def test_an_empty_pool_is_reported_at_once_also_to_waiters(face):
+    """An empty pool is a configuration error that waiting cannot repair."""
     client = face.connect()
     pool = client.pool("pool", timeout=30, on_death=0)
-    with pytest.raises(NotAcquired) as told:
+    with pytest.raises(NotAcquired) as refusal:
         pool.borrow()
-    assert (told.value.reason, told.value.waited < 5) == ("empty pool", True)
-    assert str(told.value).endswith("; it has no items, call set_items first")
+    assert (refusal.value.reason, refusal.value.waited < 5) == ("empty pool", True)
+    assert str(refusal.value).endswith("; it has no items, call set_items first")
     pool.set_items(["only"])
     item = pool.borrow()
     waiting = face.start(pool.borrow)
@@ -491,8 +491,8 @@ def test_an_empty_pool_is_told_at_once_and_to_those_who_wait(face):
 
 
 @pytest.mark.acceptance("A3-11")
-def test_an_engine_in_trouble_is_not_told_as_an_empty_or_busy_pool(face):
-    """Where the engine cannot be asked, nothing is known of the pool."""
+def test_an_unavailable_engine_is_no_empty_or_busy_pool(face):
+    """Without the engine the state of the pool is unknown."""
     pool = pool_of(face, "only")
     client = face.connect()
     wire = face.wire(client)
@@ -518,7 +518,7 @@ def test_a_borrow_that_is_sent_twice_borrows_once(face):
 
 
 def test_a_return_that_is_sent_twice_returns_once(face):
-    """Also when the next one has it already: the second copy changes nothing, and the first borrower hears no loss."""
+    """The second copy changes nothing, even if the next borrower has the item, and the first one sees no loss."""
     pool, peer = pool_of(face, "only"), face.peer()
     client = face.connect()
     wire = face.wire(client)
@@ -536,21 +536,21 @@ def test_a_return_that_is_sent_twice_returns_once(face):
     assert (seen.state, seen.remaining > 3) == ("cooling", True)
 
 
-def test_whoever_loses_patience_leaves_nothing_behind(face):
-    """No place in the queue, no item that is lent to nobody."""
+def test_a_borrower_whose_timeout_ends_leaves_nothing_behind(face):
+    """It leaves no place in the line and no unused loan."""
     pool = pool_of(face, "only")
     item = pool.borrow()
-    with pytest.raises(NotAcquired) as told:
+    with pytest.raises(NotAcquired) as refusal:
         pool.borrow(timeout=0.2)
-    assert (told.value.name, told.value.reason, told.value.waited >= 0.2) == ("pool", "all busy", True)
+    assert (refusal.value.name, refusal.value.reason, refusal.value.waited >= 0.2) == ("pool", "all busy", True)
     assert pool.stats().waiting == 0
     item.release()
     assert pool.stats().free == 1
 
 
 @together
-def test_what_was_interrupted_is_taken_back_and_lent_to_the_next(face):
-    """A waiter that is interrupted just as the item is offered to it owns nothing: the item is not lost with it."""
+def test_an_interrupted_offer_goes_to_the_next_waiter(face):
+    """If a waiter is interrupted during its offer, the next one gets the item."""
     pool = pool_of(face, "only")
     item = pool.borrow()
     client = face.connect()
@@ -567,12 +567,12 @@ def test_what_was_interrupted_is_taken_back_and_lent_to_the_next(face):
 
 @together
 def test_the_waiters_of_a_dead_client_are_passed_over(face):
-    """An offer to the dead passes on: the living one behind them gets the item."""
+    """An offer to a dead waiter passes on to the live one behind it."""
     pool, peer = pool_of(face, "only", ttl=30), face.peer()
     item = pool.borrow()
 
     def in_line(count):
-        for number in range(3):  # again and again: whoever is silent for some seconds falls
+        for number in range(3):  # repeated: a silent waiter leaves the line after some seconds
             borrowed_from(peer, token=f"dead {number}", ttl_ms=30_000, wait=True)
         return pool.stats().waiting == count
 
@@ -587,8 +587,8 @@ def test_the_waiters_of_a_dead_client_are_passed_over(face):
     heir.release()
 
 
-def test_a_broken_item_is_told_to_its_borrower_and_rests(face):
-    """By force, with a reason; what its work did is uncertain, so nobody gets the item at once."""
+def test_a_broken_item_is_lost_for_its_borrower_and_cools_down(face):
+    """The borrower gets the reason; the outcome of its work is uncertain, so the item cools down."""
     client = face.connect()
     pool = client.pool("pool", ttl=0.6, on_death=20)
     pool.set_items(["only"])
@@ -602,8 +602,8 @@ def test_a_broken_item_is_told_to_its_borrower_and_rests(face):
         pool.break_item("only", "again")
 
 
-def test_the_figures_of_a_pool_add_up(face):
-    """Who has what since when, what cools for how long, what is free, and who waits."""
+def test_the_statistics_of_a_pool_add_up(face):
+    """The statistics show loans with their age, cooldowns, free items and waiters."""
     pool = pool_of(face, "a", "b", "c", "d")
     labelled = face.connect(label="worker 7").pool("pool")
     lent, cooled = labelled.borrow(info={"job": 12}), labelled.borrow()
@@ -637,7 +637,7 @@ REFUSED = {
     "a share below zero": lambda pool: pool.borrow(tag="t", share=-0.1),
     "a share above one": lambda pool: pool.borrow(tag="t", share=1.1),
     "a share that is no number": lambda pool: pool.borrow(tag="t", share="half"),
-    "a share of nobody": lambda pool: pool.borrow(share=0.5),
+    "a share without a tag": lambda pool: pool.borrow(share=0.5),
     "an empty tag": lambda pool: pool.borrow(tag="", share=0.5),
     "info that is no dictionary": lambda pool: pool.borrow(info=[1]),
     "a limit below zero": lambda pool: pool.stats(limit=-1),
@@ -646,7 +646,7 @@ REFUSED = {
 
 
 def test_bad_input_is_refused_and_changes_nothing(face):
-    """With an error that says which rule it breaks, before anything is sent."""
+    """The error names the rule and comes before any command."""
     pool = pool_of(face, "a", "b")
     before = pool.stats()
     accepted = []
@@ -661,7 +661,7 @@ def test_bad_input_is_refused_and_changes_nothing(face):
 
 
 def test_unknown_items_are_refused_and_nothing_is_changed(face):
-    """All of a change, or none of it."""
+    """A change is applied completely or not at all."""
     pool = pool_of(face, "a", "b")
     for bad in (lambda: pool.remove(["a", "none"]), lambda: pool.cool("none", 1), lambda: pool.break_item("a", "free")):
         with pytest.raises(NotFound):
@@ -670,7 +670,7 @@ def test_unknown_items_are_refused_and_nothing_is_changed(face):
 
 
 def test_bad_settings_are_refused_when_the_pool_is_named(face):
-    """Before anything is sent, with the name of the setting."""
+    """The error names the setting and comes before any command."""
     client = face.connect()
     for setting, bad in (
         ("ttl", 0),
@@ -680,13 +680,13 @@ def test_bad_settings_are_refused_when_the_pool_is_named(face):
         ("cool_on", "x"),
         ("on_loss", "shrug"),
     ):
-        with pytest.raises(InvalidConfig) as told:
+        with pytest.raises(InvalidConfig) as refusal:
             client.pool("pool", **{setting: bad})
-        assert told.value.setting == setting
+        assert refusal.value.setting == setting
 
 
-def test_a_pool_and_a_lock_of_the_same_name_have_nothing_to_do_with_each_other(face):
-    """Two kinds of right: a name is not taken by the other one."""
+def test_a_pool_and_a_lock_of_the_same_name_are_independent(face):
+    """Pools and locks have separate spaces of names."""
     client = face.connect()
     pool = client.pool("same")
     pool.set_items(["same"])

@@ -113,8 +113,8 @@ def test_each_outcome_has_its_effect(face):
         bad.reject("no use")
         again = consumer.receive(4, timeout=5)
         assert [(message.body, message.attempt) for message in again] == [("failed", 2), ("unused", 1)]
-        (letter,) = queue.dlq.list()
-        assert (letter.body, letter.reason, letter.attempts) == ("bad", "no use", 1)
+        (dead_letter,) = queue.dlq.list()
+        assert (dead_letter.body, dead_letter.reason, dead_letter.attempts) == ("bad", "no use", 1)
         for message in again:
             message.ack()
     counts = queue.stats().counts
@@ -153,8 +153,8 @@ def test_the_end_of_a_block_is_the_outcome_of_its_message(face, error, becomes):
             left = failure
         assert left is (error if isinstance(error, ValueError) else None)
         (again, *_) = [*consumer.receive(timeout=0), None]
-        letters = queue.dlq.list()
-        found = f"ready {again.attempt}" if again else f"dead {letters[0].reason}" if letters else "gone"
+        dead_letters = queue.dlq.list()
+        found = f"ready {again.attempt}" if again else f"dead {dead_letters[0].reason}" if dead_letters else "gone"
         assert found == becomes
         if again:
             again.ack()
@@ -171,10 +171,14 @@ def test_attempts_that_are_used_up_make_a_dead_letter(face):
             with pytest.raises(ValueError, match="no luck"), message:
                 raise ValueError(f"no luck {attempt}")
         assert consumer.receive(timeout=0) == []
-    (letter,) = queue.dlq.list()
-    assert (letter.id, letter.reason, letter.attempts) == (sent, "attempts used up", 3)
-    assert (letter.error, letter.first_consumer, letter.last_consumer) == ("ValueError('no luck 3')", "pod-7", "pod-7")
-    assert queue.dlq.get(sent) == letter
+    (dead_letter,) = queue.dlq.list()
+    assert (dead_letter.id, dead_letter.reason, dead_letter.attempts) == (sent, "attempts used up", 3)
+    assert (dead_letter.error, dead_letter.first_consumer, dead_letter.last_consumer) == (
+        "ValueError('no luck 3')",
+        "pod-7",
+        "pod-7",
+    )
+    assert queue.dlq.get(sent) == dead_letter
 
 
 def test_dead_letters_are_redriven_or_purged(face):
@@ -184,13 +188,16 @@ def test_dead_letters_are_redriven_or_purged(face):
     with queue.consumer(prefetch=5) as consumer:
         for message in consumer.receive(5, timeout=5):
             message.reject(f"reason {message.body % 2}")
-    letters = queue.dlq.list()
-    assert [letter.body for letter in letters] == [0, 1, 2, 3, 4]
-    assert [letter.body for letter in queue.dlq.list(2, after=letters[1].position)] == [2, 3]
+    dead_letters = queue.dlq.list()
+    assert [dead_letter.body for dead_letter in dead_letters] == [0, 1, 2, 3, 4]
+    assert [dead_letter.body for dead_letter in queue.dlq.list(2, after=dead_letters[1].position)] == [2, 3]
 
-    assert queue.dlq.redrive([letters[0].id, "nothing"]) == 1
-    assert queue.dlq.redrive(where=lambda letter: letter.reason == "reason 1", rate=1000, reset_attempts=False) == 2
-    assert queue.dlq.purge([letters[2].id]) == 1
+    assert queue.dlq.redrive([dead_letters[0].id, "nothing"]) == 1
+    assert (
+        queue.dlq.redrive(where=lambda dead_letter: dead_letter.reason == "reason 1", rate=1000, reset_attempts=False)
+        == 2
+    )
+    assert queue.dlq.purge([dead_letters[2].id]) == 1
     assert queue.dlq.purge(before=0) == 0
     assert queue.dlq.redrive() == 1
     assert queue.dlq.purge() == 0
@@ -200,7 +207,7 @@ def test_dead_letters_are_redriven_or_purged(face):
         for each in messages:
             each.ack()
     with pytest.raises(NotFound):
-        queue.dlq.get(letters[0].id)
+        queue.dlq.get(dead_letters[0].id)
     assert queue.check()
 
 
@@ -212,7 +219,7 @@ def test_dead_letters_beyond_the_cap_are_counted(face):
     with queue.consumer(prefetch=30) as consumer:
         for message in consumer.receive(30, timeout=5):
             message.reject("r")
-    assert [letter.body for letter in queue.dlq.list()] == list(range(20, 30))
+    assert [dead_letter.body for dead_letter in queue.dlq.list()] == list(range(20, 30))
     assert queue.stats().counts["evicted"] == 20
 
 
@@ -270,7 +277,7 @@ def test_a_delayed_message_comes_when_it_is_due_and_not_before(face):
         (message,) = consumer.receive(timeout=20)
         message.ack()
     assert message.body == "later"
-    assert 0.4 <= time.monotonic() - began < 4  # whoever waits looks again after 5 seconds in any case
+    assert 0.4 <= time.monotonic() - began < 4  # a waiting consumer rechecks after 5 seconds in any case
 
 
 def test_a_dedup_key_publishes_once_in_its_window(timed):
@@ -312,7 +319,7 @@ def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter(face):
         (message,) = consumer.receive(timeout=5)
         message.ack()
     assert message.body == "good"
-    assert [(letter.body, letter.reason) for letter in queue.dlq.list()] == [
+    assert [(dead_letter.body, dead_letter.reason) for dead_letter in queue.dlq.list()] == [
         (b"{no json", "unreadable"),
         (b"\xff\xfe", "unreadable"),
     ]

@@ -145,8 +145,8 @@ def test_a_message_that_kills_its_consumer_becomes_a_dead_letter(timed, attempts
             assert len(doomed.entries) == 1
             eventually(lambda: queue.stats().in_flight == 0, what="a death that is found")
         assert watching.in_flight == 0
-    (letter,) = queue.dlq.list()
-    assert (letter.reason, letter.attempts, letter.last_consumer) == (
+    (dead_letter,) = queue.dlq.list()
+    assert (dead_letter.reason, dead_letter.attempts, dead_letter.last_consumer) == (
         "attempts used up",
         attempts,
         f"doomed{attempts - 1}",
@@ -174,7 +174,7 @@ def test_a_consumer_that_was_declared_dead_learns_it_and_comes_back(face):
             message.ack()
         again.ack()
         other.publish("next")
-        # Its beats get lost even now: what it takes tells it.
+        # Its heartbeats get lost even now: the answer to a receive shows that it is dead.
         assert [each.body for each in consumer.receive(timeout=20)] == ["next"]
         wire.heal()
         assert len(before) == 2

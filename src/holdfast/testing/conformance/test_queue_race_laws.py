@@ -33,15 +33,15 @@ class Runner:
     def __init__(self, count):
         self._barrier = threading.Barrier(count, timeout=60)
 
-    def race(self, *deeds):
-        answers = [None] * len(deeds)
+    def race(self, *actions):
+        answers = [None] * len(actions)
 
-        def run(at, deed):
+        def run(at, action):
             self._barrier.wait()
             time.sleep(random.choice((0, 0, 0.0002, 0.001)))
-            answers[at] = deed()
+            answers[at] = action()
 
-        threads = [threading.Thread(target=run, args=each) for each in enumerate(deeds)]
+        threads = [threading.Thread(target=run, args=each) for each in enumerate(actions)]
         random.shuffle(threads)
         for thread in threads:
             thread.start()
@@ -61,14 +61,14 @@ def test_an_outcome_and_two_reclaims_at_the_same_instant_have_one_result(engine)
         owner.say(Join(name, "owner", "", "owner", 1))
         owner.say(Publish(name, "call", (NewMessage("message", b"1"),)))
         ((entry, *_),) = owner.say(Receive(name, "owner", 1)).deliveries
-        time.sleep(0.002)  # its ttl is over: whoever speaks first is right
+        time.sleep(0.002)  # its ttl is over: the first command wins
 
-        said, *looks = runner.race(
+        answer, *looks = runner.race(
             lambda name=name, entry=entry: owner.say(RecordOutcomes(name, "owner", (MessageOutcome(entry, ACK),))),
             *(lambda name=name, peer=peer: peer.say(ReclaimExpired(name, 1000, 0, 1000, 5)) for peer in lookers),
         )
 
-        moved, lost = sum(look.requeued for look in looks), said.lost == (entry,)
+        moved, lost = sum(look.requeued for look in looks), answer.lost == (entry,)
         now = owner.say(GetStats(name))
         assert (moved, now.ready, dict(now.counts).get("acked", 0)) == ((1, 1, 0) if lost else (0, 0, 1))
         assert (now.held, now.dead, owner.audit(name).faults) == (0, 0, ())

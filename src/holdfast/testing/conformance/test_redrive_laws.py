@@ -26,8 +26,8 @@ def add_dead_letters(peer, call, count):
     )
 
 
-@pytest.mark.parametrize("deed", ["redrive", "purge"])
-def test_dead_letters_that_come_in_the_meantime_are_left(face, deed):
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_dead_letters_that_come_in_the_meantime_are_left(face, action):
     """A handler that fails at once would keep a redrive busy for ever.
 
     A purge would delete dead letters that no user has seen.
@@ -37,12 +37,12 @@ def test_dead_letters_that_come_in_the_meantime_are_left(face, deed):
     peer, queue, seen = face.peer(), face.connect().queue("jobs"), []
     add_dead_letters(peer, "old", BATCH_MAX)
 
-    def look(letter):
+    def look(dead_letter):
         if not seen:
             add_dead_letters(peer, "new", 1)
-        seen.append(letter.id)
+        seen.append(dead_letter.id)
         return True
 
-    assert getattr(queue.dlq, deed)(where=look) == BATCH_MAX
+    assert getattr(queue.dlq, action)(where=look) == BATCH_MAX
     assert len(seen) == BATCH_MAX
     assert [each.id for each in queue.dlq.list()] == ["new 0"]

@@ -18,14 +18,14 @@ def until_waiting(rw, count):
 
 
 @pytest.mark.large
-def test_many_read_at_once_and_a_writer_is_alone(face):
-    """Readers share, a writer does not; neither gets in while the other is there."""
+def test_many_readers_share_and_a_writer_is_alone(face):
+    """Readers share the lock, a writer does not, and neither enters while the other holds it."""
     rw, other = face.connect().rwlock("index"), face.connect().rwlock("index")
     readers = [rw.read().acquire(), rw.read().acquire(), other.read().acquire(timeout=0)]
     assert rw.stats().lent == 3
-    with pytest.raises(NotAcquired) as told:
+    with pytest.raises(NotAcquired) as refusal:
         other.write().acquire(timeout=0)
-    assert (told.value.name, told.value.reason) == ("index", "busy")
+    assert (refusal.value.name, refusal.value.reason) == ("index", "busy")
     for lease in readers:
         lease.release()
 
@@ -37,7 +37,7 @@ def test_many_read_at_once_and_a_writer_is_alone(face):
 
 
 def test_the_fence_of_a_writer_exceeds_all_before_it(face):
-    """That is what a guarded resource compares; readers' fences are in between and guard nothing."""
+    """A guarded resource compares the fences of writers; those of readers lie in between."""
     rw = face.connect().rwlock("index")
     fences = []
     for _ in range(3):
@@ -48,8 +48,8 @@ def test_the_fence_of_a_writer_exceeds_all_before_it(face):
     assert fences == sorted(set(fences))
 
 
-def test_nobody_overtakes_a_writer_that_waits(face):
-    """Else a writer starves while readers come and go; after it, all readers that waited go in together."""
+def test_no_reader_overtakes_a_waiting_writer(face):
+    """Otherwise a writer would starve; after it, all waiting readers enter together."""
     rw, other = face.connect().rwlock("index"), face.connect().rwlock("index")
     reading = rw.read().acquire()
     order, inside, together_ = [], threading.Barrier(2, timeout=20), []
@@ -79,7 +79,7 @@ def test_nobody_overtakes_a_writer_that_waits(face):
 
 @together
 def test_readers_and_writers_never_meet(face):
-    """Six threads of two clients; whoever writes is alone, and no update is lost."""
+    """With six threads of two clients each writer is alone, and no update is lost."""
     clients = [face.connect(), face.connect()]
     state = {"value": 0, "readers": 0, "writer": False}
     guard, met = threading.Lock(), []
@@ -114,7 +114,7 @@ def test_readers_and_writers_never_meet(face):
 
 @together
 def test_a_dead_reader_keeps_a_writer_out_for_its_ttl_and_no_longer(face):
-    """A lease like any other."""
+    """A reader has a lease like any other."""
     rw, peer = face.connect().rwlock("index"), face.peer()
     peer.say(Borrow("index", "dead", "", 600, False, tag=READ, share_ppm=1, kind=RWLOCK))
     began = time.monotonic()
@@ -123,8 +123,8 @@ def test_a_dead_reader_keeps_a_writer_out_for_its_ttl_and_no_longer(face):
 
 
 @together
-def test_a_reader_that_cannot_renew_is_told(face):
-    """What it read may have been written meanwhile."""
+def test_a_reader_that_cannot_renew_learns_of_the_loss(face):
+    """A writer may have changed the data meanwhile."""
     client = face.connect()
     wire = face.wire(client)
     with pytest.raises(LeaseLost), client.rwlock("index", ttl=0.5).read() as lease:
@@ -133,8 +133,8 @@ def test_a_reader_that_cannot_renew_is_told(face):
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_whoever_reads_may_read_again_while_a_writer_waits(face, same):
-    """Under the lease that it has: in the queue it would stand behind the writer, which waits for it."""
+def test_a_reader_may_read_again_while_a_writer_waits(face, same):
+    """The nested reader uses the same lease: in line it would stand behind the writer, which waits for it."""
     client = face.connect()
     rw = client.rwlock("index", timeout=20)
     other = rw if same else client.rwlock("index", timeout=20)
@@ -164,7 +164,7 @@ def test_whoever_reads_may_read_again_while_a_writer_waits(face, same):
 
 @pytest.mark.parametrize("same", [True, False])
 def test_a_reader_that_asks_to_write_is_refused_at_once(face, same):
-    """Two that did so would wait for each other for ever; through another object of the client no less."""
+    """Two such readers would wait for each other for ever, also through another object of the client."""
     client = face.connect()
     rw = client.rwlock("index", timeout=5)
     other = rw if same else client.rwlock("index", timeout=5)

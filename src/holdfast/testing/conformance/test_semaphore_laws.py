@@ -1,4 +1,4 @@
-"""Semaphores: so many at once and no more, each on a numbered seat with a lease of its own."""
+"""Semaphores: a fixed number of numbered permits, each with its own lease."""
 
 import time
 
@@ -17,31 +17,31 @@ def until_waiting(semaphore, count):
 
 
 @pytest.mark.large
-def test_as_many_as_there_are_permits_are_inside_each_on_its_own_seat(face):
-    """A seat has a number, for what there is one of per seat, and a fence that only grows."""
+def test_each_holder_has_its_own_permit_and_no_more_enter(face):
+    """A permit has a number, for a resource per permit, and a fence that only grows."""
     gpu = face.connect().semaphore("gpu", permits=3)
-    seats = [gpu.acquire() for _ in range(3)]
-    assert sorted(seat.number for seat in seats) == [1, 2, 3]
-    assert len({seat.fence for seat in seats}) == 3
-    assert {seat.name for seat in seats} == {"gpu"}
+    permits = [gpu.acquire() for _ in range(3)]
+    assert sorted(permit.number for permit in permits) == [1, 2, 3]
+    assert len({permit.fence for permit in permits}) == 3
+    assert {permit.name for permit in permits} == {"gpu"}
     assert gpu.try_acquire() is None
-    with pytest.raises(NotAcquired) as told:
+    with pytest.raises(NotAcquired) as refusal:
         gpu.acquire(timeout=0)
-    assert (told.value.name, told.value.reason) == ("gpu", "all busy")
+    assert (refusal.value.name, refusal.value.reason) == ("gpu", "all busy")
     waiting = face.start(gpu.acquire)
     until_waiting(gpu, 1)
-    seats[1].release()
+    permits[1].release()
     heir = waiting.result()
-    assert (heir.number, heir.fence > seats[1].fence) == (seats[1].number, True)
-    for seat in (seats[0], seats[2], heir):
-        seat.release()
+    assert (heir.number, heir.fence > permits[1].fence) == (permits[1].number, True)
+    for permit in (permits[0], permits[2], heir):
+        permit.release()
 
 
 def test_a_semaphore_is_entered_like_a_lock(face):
-    """As a block, as a decorator with a name made of arguments, and again by whoever is inside if it is reentrant."""
+    """It works as a block, as a decorator with a name from arguments, and nested if it is reentrant."""
     client = face.connect()
-    with client.semaphore("gpu", 1) as seat:
-        seat.check()
+    with client.semaphore("gpu", 1) as permit:
+        permit.check()
         assert client.semaphore("gpu", 1).try_acquire() is None
 
     inside = []
@@ -58,8 +58,8 @@ def test_a_semaphore_is_entered_like_a_lock(face):
 
 
 @together
-def test_a_seat_of_the_dead_comes_back_after_its_ttl(face):
-    """One permit less for ever is what leases are there to prevent."""
+def test_the_permit_of_a_dead_holder_is_free_after_its_ttl(face):
+    """Without leases, a crash would lose a permit for ever."""
     gpu, peer = face.connect().semaphore("gpu", 1), face.peer()
     peer.say(Borrow("gpu", "dead", "", 600, False, permits=1, kind=SEMAPHORE))
     began = time.monotonic()
@@ -68,29 +68,29 @@ def test_a_seat_of_the_dead_comes_back_after_its_ttl(face):
 
 
 @together
-def test_a_seat_that_cannot_be_renewed_is_lost_and_told(face):
-    """As for every lease: the block ends in the loss."""
+def test_a_permit_that_cannot_be_renewed_is_lost(face):
+    """The block raises `LeaseLost`, as for every lease."""
     client = face.connect()
     wire = face.wire(client)
-    with pytest.raises(LeaseLost), client.semaphore("gpu", 2, ttl=0.5) as seat:
+    with pytest.raises(LeaseLost), client.semaphore("gpu", 2, ttl=0.5) as permit:
         wire.fail(Extend)
-        assert seat.lost.wait(10)
+        assert permit.lost.wait(10)
 
 
-def test_who_names_another_number_of_permits_is_refused_until_it_is_changed_for_all(face):
-    """Two programs that do not agree would each be right by themselves; so it is told at once."""
+def test_another_number_of_permits_is_refused_until_a_resize(face):
+    """Two programs with different numbers would each seem right, so the second gets an error at once."""
     client = face.connect()
     four, two = client.semaphore("gpu", 4), client.semaphore("gpu", 2)
-    seats = [four.acquire() for _ in range(4)]
-    with pytest.raises(InvalidConfig) as told:
+    permits = [four.acquire() for _ in range(4)]
+    with pytest.raises(InvalidConfig) as refusal:
         two.acquire()
-    assert told.value.setting == "permits"
+    assert refusal.value.setting == "permits"
 
     two.resize(2)
     assert (two.permits, two.stats().size, two.stats().lent) == (2, 2, 4)
-    for seat in seats:
-        seat.check()
-        seat.release()
+    for permit in permits:
+        permit.check()
+        permit.release()
     assert two.stats()[1:6] == (2, 0, 0, 2, 0)
     with two, two:
         assert two.try_acquire() is None
@@ -100,22 +100,22 @@ def test_who_names_another_number_of_permits_is_refused_until_it_is_changed_for_
 
 
 def test_more_permits_let_waiters_in(face):
-    """A seat that is new goes to whoever waits."""
+    """A new permit goes to a waiter."""
     client = face.connect()
     gpu, other = client.semaphore("gpu", 1), client.semaphore("gpu", 1)
-    seat = gpu.acquire()
+    permit = gpu.acquire()
     waiting = face.start(other.acquire)
     until_waiting(gpu, 1)
     gpu.resize(2)
     second = waiting.result()
-    assert {seat.number, second.number} == {1, 2}
-    seat.release()
+    assert {permit.number, second.number} == {1, 2}
+    permit.release()
     second.release()
 
 
 @pytest.mark.parametrize("permits", [0, -1, 1.5, "two", True, None, 10**6])
-def test_a_number_of_permits_that_is_none_is_refused(face, permits):
-    """Before anything is sent."""
-    with pytest.raises(InvalidConfig) as told:
+def test_an_invalid_number_of_permits_is_refused(face, permits):
+    """The refusal comes before any command."""
+    with pytest.raises(InvalidConfig) as refusal:
         face.connect().semaphore("gpu", permits)
-    assert told.value.setting == "permits"
+    assert refusal.value.setting == "permits"

@@ -57,9 +57,9 @@ def test_however_a_handler_ends_its_message_gets_an_outcome_and_its_slot_is_free
     worker.stop()
     running.result()
 
-    letters = queue.dlq.list()
-    assert {letter.body for letter in letters} == set(ENDS)
-    assert {(letter.attempts, letter.reason, bool(letter.error)) for letter in letters} == {
+    dead_letters = queue.dlq.list()
+    assert {dead_letter.body for dead_letter in dead_letters} == set(ENDS)
+    assert {(dead_letter.attempts, dead_letter.reason, bool(dead_letter.error)) for dead_letter in dead_letters} == {
         (2, "attempts used up", True)
     }
     assert done == ["good"]
@@ -108,10 +108,10 @@ def test_the_asyncio_face_frees_the_slot_of_a_plain_handler_however_it_ends():
                 break
         worker.stop()
         await running
-        letters = {letter.body: letter.error for letter in await queue.dlq.list()}
+        dead_letters = {dead_letter.body: dead_letter.error for dead_letter in await queue.dlq.list()}
         acked = (await queue.stats()).counts["acked"]
         await client.close()
-        return letters, acked
+        return dead_letters, acked
 
     assert asyncio.run(main()) == ({0: "StopIteration()", 1: "SystemExit(1)"}, 1)
 
@@ -121,17 +121,17 @@ def test_a_handler_learns_of_every_doubt(timed):
     client = timed.connect()
     queue = client.queue("jobs", ttl=1, grace=0.2)
     queue.publish("x")
-    wire, told, gate = timed.wire(client), [], threading.Event()
-    worker = queue.worker(lambda _message: gate.wait(30), concurrency=2, on_loss=told.append)
+    wire, reported, gate = timed.wire(client), [], threading.Event()
+    worker = queue.worker(lambda _message: gate.wait(30), concurrency=2, on_loss=reported.append)
     running = timed.start(worker.run)
     eventually(lambda: worker.running, what="a handler at work")
     for time_ in (1, 2):
         wire.fail()
         with passing(timed.clock):
-            eventually(lambda time_=time_: len(told) == time_, what=f"doubt {time_}")
+            eventually(lambda time_=time_: len(reported) == time_, what=f"doubt {time_}")
         wire.heal()
         with passing(timed.clock):
-            eventually(lambda: not told[0].lost, what="the end of a doubt")
+            eventually(lambda: not reported[0].lost, what="the end of a doubt")
     gate.set()
     worker.stop()
     with passing(timed.clock):
@@ -217,7 +217,7 @@ def test_a_message_in_quarantine_does_not_stop_a_worker_with_a_long_handler(time
         assert other.stats().quarantined == 2
         before = len(wire.commands(Receive))
         wire.heal()
-        wire.until_sent(Receive, before + 1)  # it is asked to come back idle
+        wire.until_sent(Receive, before + 1)  # the engine asks it to drain
         other.publish("short")
         eventually(lambda: done == ["short"], 20, "the short one's end")
         long.set()

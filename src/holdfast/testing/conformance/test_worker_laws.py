@@ -87,8 +87,11 @@ def test_the_error_of_a_handler_is_the_outcome_of_its_message(face):
     running.result()
 
     assert sorted(handler.seen) == ["fine", "later", "later", "never", "never", "twice", "twice", "useless"]
-    letters = {letter.body: (letter.reason, letter.error, letter.attempts) for letter in queue.dlq.list()}
-    assert letters == {"never": ("attempts used up", "b", 2), "useless": ("of no use", "of no use", 1)}
+    dead_letters = {
+        dead_letter.body: (dead_letter.reason, dead_letter.error, dead_letter.attempts)
+        for dead_letter in queue.dlq.list()
+    }
+    assert dead_letters == {"never": ("attempts used up", "b", 2), "useless": ("of no use", "of no use", 1)}
 
 
 @pytest.mark.acceptance("A1-20")
@@ -242,7 +245,7 @@ def test_an_idle_worker_sends_almost_nothing(timed):
     running = timed.start(worker.run)
     eventually(lambda: queue.stats().waiting == 1, what="a worker that waits")
     wire = timed.wire(client)
-    for _ in range(12):  # every move of a clock wakes who sleeps on it
+    for _ in range(12):  # every move of a clock wakes its sleepers
         timed.clock.advance(5)
         time.sleep(0.03)
     assert len(wire.commands()) <= 60
@@ -277,11 +280,11 @@ def test_a_poison_message_is_found_and_its_neighbours_survive(face):
 
     worker = queue.worker(alone, concurrency=8)
     worker.run_until_idle()
-    suspects = [each for each in seen if each[1]]
-    assert {str(body) for body, *_ in suspects} == {"poison", *map(str, range(5))}
-    assert {(attempt, running) for _, _, attempt, running in suspects} == {(1, 1)}
+    quarantined = [each for each in seen if each[1]]
+    assert {str(body) for body, *_ in quarantined} == {"poison", *map(str, range(5))}
+    assert {(attempt, running) for _, _, attempt, running in quarantined} == {(1, 1)}
     assert len(seen) == 26
-    assert [letter.body for letter in queue.dlq.list()] == ["poison"]
+    assert [dead_letter.body for dead_letter in queue.dlq.list()] == ["poison"]
 
 
 def test_a_handler_that_blocks_the_event_loop_runs_once(face):
@@ -300,7 +303,7 @@ def test_a_handler_that_blocks_the_event_loop_runs_once(face):
         await queue.publish("x")
         await queue.worker(blocks).run_until_idle()
 
-    with theirs.consumer():  # so that somebody else looks for the dead
+    with theirs.consumer():  # so that another client checks for dead consumers
         LOOP.wait_for(program())
     assert runs == [1]
     assert theirs.stats().counts == {"acked": 1, "published": 1, "received": 1}

@@ -1,4 +1,4 @@
-"""Directories: one owner per key, everyone can look it up, and nobody waits."""
+"""Registry: one owner per key, every client can look it up, and no claim waits."""
 
 import itertools
 import time
@@ -20,8 +20,8 @@ def keys(found):
     return [each.key for each in found]
 
 
-def test_whoever_is_first_owns_the_key_and_the_others_learn_who_does(face):
-    """The loser neither waits nor fails: it is told the owner, and can attach to it."""
+def test_the_first_claim_owns_the_key_and_others_learn_the_owner(face):
+    """A refused claim neither waits nor raises: it returns the owner, so that the client can attach to it."""
     ours, theirs = face.connect(label="server 1"), face.connect(label="server 2")
     lease = ours.registry("conversations").claim("42", {"address": "10.0.0.1"})
 
@@ -49,8 +49,8 @@ def test_whoever_is_first_owns_the_key_and_the_others_learn_who_does(face):
 
 
 @pytest.mark.acceptance("A4-11")
-def test_keys_of_any_signs_are_kept_apart(face):
-    """Nothing is split at a colon, and no key meets the inner parts of another."""
+def test_keys_with_any_characters_are_independent(face):
+    """Keys may contain any character, and no key collides with the internals of another."""
     directory = face.connect().registry("conversations")
     leases = {key: directory.claim(key) for key in KEYS}
 
@@ -65,8 +65,8 @@ def test_keys_of_any_signs_are_kept_apart(face):
 
 
 @pytest.mark.large
-def test_what_is_owned_is_listed_by_prefix_group_and_owner(face):
-    """In the order of keys, and only what is owned now."""
+def test_owned_keys_are_listed_by_prefix_group_and_owner(face):
+    """The list is sorted by key and contains only owned keys."""
     ours, theirs = face.connect(label="server 1"), face.connect(label="server 2")
     one, other = ours.registry("conversations"), theirs.registry("conversations")
     leases = [one.claim(f"a/{n}", group="ann") for n in range(3)] + [other.claim("b/1", group="bob"), other.claim("c")]
@@ -85,8 +85,8 @@ def test_what_is_owned_is_listed_by_prefix_group_and_owner(face):
         lease.release()
 
 
-def test_a_long_list_is_told_in_parts(face):
-    """Pages are put together again, without gaps and without doubles."""
+def test_a_long_list_comes_in_pages(face):
+    """The pages join without gaps and without duplicates."""
     directory = face.connect().registry("conversations")
     leases = [directory.claim(f"{n:04}") for n in range(1100)]
 
@@ -96,7 +96,7 @@ def test_a_long_list_is_told_in_parts(face):
 
 
 def test_a_group_never_owns_more_than_its_limit(face):
-    """Counted and claimed in one step: of many who start at once, so many run."""
+    """Count and claim are one step, so concurrent claims stay within the limit."""
     directories = [face.connect().registry("conversations") for _ in range(3)]
     numbers = itertools.count()
 
@@ -120,8 +120,8 @@ def test_a_group_never_owns_more_than_its_limit(face):
         lease.release()
 
 
-def test_a_lapsed_claim_is_in_nobodys_way(face):
-    """Whoever died is not listed, does not count for its group, and its key can be claimed."""
+def test_an_expired_claim_blocks_no_client(face):
+    """An expired entry is not listed, does not count for its group, and its key can be claimed."""
     directory = face.connect().registry("conversations", ttl=5)
     peer = face.peer()
     indexes = ("k", "g:ann")
@@ -138,7 +138,7 @@ def test_a_lapsed_claim_is_in_nobodys_way(face):
 
 
 def test_another_claim_of_a_key_is_not_counted_for_the_group_of_the_last(face):
-    """What stands on a shelf counts only for whoever put it there."""
+    """An index entry counts only for the token that wrote it."""
     directory = face.connect().registry("conversations")
     peer = face.peer()
     peer.say(ClaimEntry(Acquire("conversations\0k42", "dead", "{}", 300, wait=False), ("k", "g:ann"), "g:ann", 1))
@@ -154,8 +154,8 @@ def test_another_claim_of_a_key_is_not_counted_for_the_group_of_the_last(face):
 
 
 @pytest.mark.acceptance("A4-6")
-def test_a_start_that_fails_gives_the_key_back_at_once(face):
-    """Peers do not attach to something that never began."""
+def test_a_failed_start_releases_the_key_at_once(face):
+    """Other servers must not attach to a key that never started."""
     directory = face.connect().registry("conversations")
 
     with pytest.raises(ZeroDivisionError), directory.claim("42"):
@@ -166,8 +166,8 @@ def test_a_start_that_fails_gives_the_key_back_at_once(face):
 
 
 @pytest.mark.acceptance("A4-5")
-def test_only_the_owner_can_give_a_key_back(face):
-    """A late release of somebody who was replaced changes nothing."""
+def test_only_the_owner_can_release_a_key(face):
+    """A late release of a replaced owner changes nothing."""
     ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42", group="ann")
     lease = theirs.take("42", force=True, reason="server 1 is gone")
@@ -182,10 +182,10 @@ def test_only_the_owner_can_give_a_key_back(face):
 
 @together
 @pytest.mark.acceptance("A4-21")
-def test_a_key_is_taken_by_force_and_the_old_owner_is_told(face):
-    """The fence grows; without force it is only told who owns it."""
-    told = []
-    ours = face.connect(observer=told.append).registry("conversations", ttl=1)
+def test_a_key_taken_by_force_is_lost_for_the_old_owner(face):
+    """The fence grows; without force the call only returns the owner."""
+    events = []
+    ours = face.connect(observer=events.append).registry("conversations", ttl=1)
     theirs = face.connect(label="server 2").registry("conversations", ttl=1)
     lost = ours.claim("42")
 
@@ -194,15 +194,15 @@ def test_a_key_is_taken_by_force_and_the_old_owner_is_told(face):
     assert lease.fence > lost.fence
     eventually(lambda: lost.lost, 10, "word of the loss")
     assert lost.lost.reason == "broken"
-    eventually(lambda: [event for event in told if event.kind == "lost"], 10, "the event")
-    assert [(event.name, event.fence) for event in told if event.kind == "lost"] == [("conversations/42", lost.fence)]
+    eventually(lambda: [event for event in events if event.kind == "lost"], 10, "the event")
+    assert [(event.name, event.fence) for event in events if event.kind == "lost"] == [("conversations/42", lost.fence)]
     assert ours.owner("42").info == {"by": "hand"}
     assert ours.owner("42").owner.label == "server 2"
     lease.release()
 
 
-def test_connections_are_known_while_they_last(face):
-    """Members own nothing; a key that nobody has joined may be closed by its owner."""
+def test_members_are_listed_while_they_are_alive(face):
+    """Members own nothing; an owner may close a key without members."""
     ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     leases = [ours.claim(key) for key in ("42", "43")]
     joined = [theirs.join("42", f"socket {n}") for n in range(2)]
@@ -224,8 +224,8 @@ def test_connections_are_known_while_they_last(face):
 
 
 @together
-def test_changes_are_told_as_they_are_seen(face):
-    """What there is; then what is claimed, moved, released and lost."""
+def test_watch_yields_every_change(face):
+    """The watcher gets the present entries, then each claim, move, release and loss."""
     watcher, ours = face.connect().registry("conversations", ttl=9), face.connect().registry("conversations", ttl=9)
     lease = ours.claim("42")
     peer = face.peer()
@@ -254,7 +254,7 @@ def test_changes_are_told_as_they_are_seen(face):
 
 @pytest.mark.acceptance("A4-2")
 def test_a_claim_is_renewed_with_all_others_in_one_batch(timed):
-    """However many keys a process owns, a tick is one exchange for each hundred of them."""
+    """A renewal tick is one exchange for each hundred keys of a process."""
     client = timed.connect()
     directory = client.registry("conversations", ttl=15)
     leases = [directory.claim(str(n)) for n in range(50)]
@@ -271,7 +271,7 @@ def test_a_claim_is_renewed_with_all_others_in_one_batch(timed):
 
 @pytest.mark.parametrize("reached", [True, False])
 def test_lost_answers_of_claims_change_nothing(face, reached):
-    """Both commands carry the token: said twice, they mean the same."""
+    """Both commands carry the token, so a second copy gets the same answer."""
     client = face.connect()
     directory = client.registry("conversations")
     wire = face.wire(client)
@@ -286,7 +286,7 @@ def test_lost_answers_of_claims_change_nothing(face, reached):
 
 
 def test_a_claim_is_one_round_trip_and_so_is_its_end(face):
-    """Shelves are filled and emptied in the same step."""
+    """The same step updates the index."""
     client = face.connect()
     wire = face.wire(client)
 
@@ -295,13 +295,13 @@ def test_a_claim_is_one_round_trip_and_so_is_its_end(face):
     assert [type(command) for command in wire.commands()] == [ClaimEntry, ReleaseEntry]
 
 
-def test_senseless_keys_groups_and_settings_are_refused_before_anything_is_sent(face):
-    """Names, keys, members, infos and limits."""
+def test_invalid_keys_groups_and_settings_are_refused_before_any_command(face):
+    """This covers names, keys, members, infos and limits."""
     client = face.connect()
     directory = client.registry("conversations")
     wire = face.wire(client)
 
-    for bad in ("", 7, None, b"42", "n" * 513, "nul\x00", "lone \ud800"):
+    for bad in ("", 7, None, b"42", "n" * 513, "nul\x00", "unpaired \ud800"):
         for use in (directory.claim, directory.owner, directory.members, lambda key: directory.join(key, "m")):
             with pytest.raises(InvalidName):
                 use(bad)
@@ -332,7 +332,7 @@ def test_senseless_keys_groups_and_settings_are_refused_before_anything_is_sent(
 
 
 def test_a_list_costs_what_it_finds(face):
-    """One look for all; other directories and other names are not looked at."""
+    """One command reads the entries; other registries and names cost nothing."""
     client = face.connect()
     others = [client.registry(f"others {n}").claim("42") for n in range(20)]
     lease = client.registry("conversations").claim("42")
@@ -344,8 +344,8 @@ def test_a_list_costs_what_it_finds(face):
         each.release()
 
 
-def test_a_closed_client_gives_back_what_its_blocks_end(face):
-    """Owners that end well leave nothing behind: the next one has the key at once."""
+def test_a_closed_client_releases_the_keys_of_its_blocks(face):
+    """After a clean end the next owner gets the key at once."""
     client = face.connect()
     with client.registry("conversations").claim("42"):
         pass
@@ -359,14 +359,14 @@ def test_a_closed_client_gives_back_what_its_blocks_end(face):
     lease.release()
 
 
-def test_senseless_messages_and_heirs_are_refused_before_anything_is_sent(face):
-    """Text, of a bounded length."""
+def test_invalid_messages_and_heirs_are_refused_before_any_command(face):
+    """Messages and heirs are text of limited length."""
     client = face.connect()
     directory = client.registry("conversations")
     lease = directory.claim("42")
     wire = face.wire(client)
 
-    for message in (None, 7, b"bytes", "x" * 70_000, "lone \ud800"):
+    for message in (None, 7, b"bytes", "x" * 70_000, "unpaired \ud800"):
         with pytest.raises(InvalidConfig) as refusal:
             directory.send("42", message)
         assert refusal.value.setting == "message"

@@ -1,4 +1,4 @@
-"""Messages to the owner of a key: in order, each once, none lost on its way, and none for somebody else."""
+"""Mailbox: messages reach the owner of a key in order, once, without loss, and never the next owner."""
 
 import pytest
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.capability("registry")
 
 @together
 @pytest.mark.acceptance("A4-9")
-def test_messages_reach_the_owner_in_order_and_an_unknown_key_is_told(face):
-    """Whoever has the connection need not be whoever runs the conversation; nothing vanishes in silence."""
+def test_messages_reach_the_owner_in_order_and_an_unknown_key_raises(face):
+    """A server may receive a message for a key that another server owns; no message vanishes silently."""
     ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lease, other = ours.claim("42"), ours.claim("43")
 
@@ -27,7 +27,7 @@ def test_messages_reach_the_owner_in_order_and_an_unknown_key_is_told(face):
     theirs.send("42", "while it waits")
     assert waiting.result() == "while it waits"
     with pytest.raises(NotFound) as refusal:
-        theirs.send("44", "to nobody")
+        theirs.send("44", "without an owner")
     assert refusal.value.name == "conversations/44"
     lease.release()
     with pytest.raises(NotFound):
@@ -36,7 +36,7 @@ def test_messages_reach_the_owner_in_order_and_an_unknown_key_is_told(face):
 
 
 def test_a_message_whose_answer_was_lost_is_read_once(face):
-    """It is sent again, and the owner knows both copies for one."""
+    """The sender resends it, and the owner recognises both copies as one."""
     client = face.connect()
     directory = client.registry("conversations")
     wire = face.wire(client)
@@ -48,7 +48,7 @@ def test_a_message_whose_answer_was_lost_is_read_once(face):
     assert len(wire.commands(SendToOwner)) == 4
     assert [lease.receive(timeout=5) for _ in range(2)] == ["once", "twice"]
     assert lease.receive(timeout=0) is None
-    peer, copy = face.peer(), SendToOwner("conversations\0k42", "letter", "a copy comes after the first was read")
+    peer, copy = face.peer(), SendToOwner("conversations\0k42", "message", "a copy comes after the first was read")
     peer.say(copy)
     assert lease.receive(timeout=5) == copy.text
     peer.say(copy)
@@ -56,8 +56,8 @@ def test_a_message_whose_answer_was_lost_is_read_once(face):
     lease.release()
 
 
-def test_the_next_owner_does_not_read_the_letters_of_the_last(face):
-    """They were for another; and whoever lost the key is told instead of left waiting."""
+def test_the_next_owner_does_not_read_messages_of_the_last(face):
+    """The messages were for the previous owner; an owner that lost its key gets an error instead of waiting."""
     ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42")
     ours.send("42", "for the first")
@@ -75,7 +75,7 @@ def test_the_next_owner_does_not_read_the_letters_of_the_last(face):
 
 @pytest.mark.parametrize("reached", [True, False])
 def test_an_answer_that_was_lost_loses_no_message(face, reached):
-    """What was accepted is read: a letter leaves its box when its owner says that it has it, not before."""
+    """A message leaves the mailbox only when its owner has acknowledged it."""
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     wire = face.wire(client)
@@ -93,13 +93,13 @@ def test_an_answer_that_was_lost_loses_no_message(face, reached):
     lease.release()
 
 
-def test_a_box_holds_so_many_messages_and_gives_them_in_parts(face):
-    """One more is refused and told; what is read makes room."""
+def test_a_mailbox_has_a_maximum_and_delivers_in_pages(face):
+    """One more message is refused; a read message makes room."""
     lease = face.connect().registry("conversations").claim("42")
     others, peer = face.connect().registry("conversations"), face.peer()
 
     for number in range(1000):
-        peer.say(SendToOwner("conversations\0k42", f"letter {number}", str(number)))
+        peer.say(SendToOwner("conversations\0k42", f"message {number}", str(number)))
     with pytest.raises(NotAcquired) as refusal:
         others.send("42", "one too many")
     assert refusal.value.reason == "its owner has 1000 messages to read"
@@ -110,14 +110,14 @@ def test_a_box_holds_so_many_messages_and_gives_them_in_parts(face):
     lease.release()
 
 
-def test_whoever_waits_for_a_message_is_rung(face, monkeypatch):
-    """It need not look to find it. Here it would look once an hour."""
+def test_a_message_wakes_a_waiting_owner(face, monkeypatch):
+    """A wake-up ends the wait; without it this owner would check once an hour."""
     monkeypatch.setattr(mailbox, "_LOOK_NS", 3600 * 10**9)
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     others, wire = face.connect().registry("conversations"), face.wire(client)
 
-    for text in ("the first ring", "another"):
+    for text in ("the first wake-up", "another"):
         before = len(wire.commands(FetchMail))
         waiting = face.start(lease.receive, timeout=3000)
         wire.until_sent(FetchMail, before + 1)
@@ -127,8 +127,8 @@ def test_whoever_waits_for_a_message_is_rung(face, monkeypatch):
 
 
 @together
-def test_a_message_whose_ring_was_lost_is_found_by_looking(face):
-    """Rings make things faster, nothing else."""
+def test_a_message_without_its_wake_up_is_found_by_polling(face):
+    """Wake-ups only make things faster."""
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     others, wire = face.connect().registry("conversations"), face.wire(client)
@@ -142,8 +142,8 @@ def test_a_message_whose_ring_was_lost_is_found_by_looking(face):
 
 
 @together
-def test_whoever_waits_for_a_message_waits_out_an_engine_in_trouble(face):
-    """As long as the key is its own. Without patience it is told at once."""
+def test_a_waiting_owner_waits_for_the_end_of_an_outage(face):
+    """It waits while it owns the key; with a timeout of 0 it raises at once."""
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     others, wire = face.connect().registry("conversations"), face.wire(client)
@@ -161,7 +161,7 @@ def test_whoever_waits_for_a_message_waits_out_an_engine_in_trouble(face):
 
 
 def test_an_owner_that_lost_its_key_reads_no_more(face):
-    """Also not what has arrived before: the next owner may be at work."""
+    """It does not even read earlier messages: the next owner may be at work."""
     ours, theirs = face.connect().registry("conversations"), face.connect().registry("conversations")
     lost = ours.claim("42")
     for text in ("first", "second"):

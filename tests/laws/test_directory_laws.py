@@ -1,3 +1,0 @@
-"""The directory laws, on the engines of this repository."""
-
-from holdfast.testing.conformance.test_directory_laws import *
