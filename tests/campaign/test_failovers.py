@@ -1,4 +1,4 @@
-"""Sentinel and Cluster in the campaign: servers are replaced, and what that costs is expected by its name alone."""
+"""Sentinel and Cluster in the campaign: servers are replaced, and one known limit covers what that may cost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def judged(fences, injected):
 
 @pytest.mark.parametrize("kind", FAILOVERS)
 def test_a_second_holder_is_expected_of_a_failover_and_of_nothing_else(kind):
-    """It counts under its name where the history has it, and is a violation where it has not."""
+    """It counts as the limit if the history has the failover, and as a violation if not."""
     assert judged((10, 20), window(2, 3, kind)).expected == {f"failover ({kind})": 1}
     assert "X1 overlapping_holders" in judged((10, 20), []).names()
     assert "X1 overlapping_holders" in judged((10, 20), window(6, 7, kind)).names()
@@ -51,12 +51,12 @@ def test_a_second_holder_is_expected_of_a_failover_and_of_nothing_else(kind):
 
 @pytest.mark.parametrize("kind", FAILOVERS)
 def test_no_failover_explains_a_fence_that_was_given_twice(kind):
-    """On one machine there is one calendar: whoever takes over counts on."""
+    """All servers of one machine share its clock, so that fences grow through a failover."""
     assert "X3 fences_grow" in judged((20, 20), window(2, 3, kind)).names()
 
 
 @pytest.mark.parametrize("round_", ROUNDS, ids=lambda round_: round_.name)
-def test_every_promise_is_kept_while_servers_are_replaced(round_, tmp_path):
+def test_every_invariant_holds_while_servers_are_replaced(round_, tmp_path):
     """A short round on real servers; the workers go on afterwards."""
     if not servers.available():
         pytest.skip(servers.missing())

@@ -1,4 +1,4 @@
-"""What is not promised is expected by name, and only with its cause."""
+"""A known limit explains a violation only if the history has its cause."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OVERLAP = [
 
 
 def test_a_late_write_of_a_frozen_holder_is_expected_of_an_unguarded_resource():
-    """No lock can stop it; it is counted under its name."""
+    """No lock can stop it; it is counted as the known limit."""
     verdict = verdict_of(UNGUARDED, [*LATE_WRITE, *fault(1.5, 5.5, "freeze", "w0")])
 
     assert verdict.holds
@@ -62,7 +62,7 @@ def test_a_late_write_of_a_frozen_holder_is_expected_of_an_unguarded_resource():
     ids=["nobody was frozen", "another was frozen", "the resource has a guard"],
 )
 def test_a_late_write_without_that_cause_is_a_violation(round_, injected):
-    """The same write, when nothing explains it."""
+    """The same write, without a fault that explains it."""
     verdict = verdict_of(round_, [*LATE_WRITE, *injected])
 
     assert "X4 guarded_writes_never_go_down" in verdict.names()
@@ -70,7 +70,7 @@ def test_a_late_write_without_that_cause_is_a_violation(round_, injected):
 
 
 def test_one_freeze_does_not_explain_what_others_lose_later():
-    """A holder that was frozen and wrote nothing late has nothing to do with an update that two others lost."""
+    """A holder that was frozen and wrote nothing late did not cause an update that two others lost."""
     frozen = [event(1, "w0", "granted", fence=10, until_ns=2 * S), event(2.6, "w0", "lost", fence=10)]
     two = [
         event(7, "w1", "granted", fence=20, until_ns=8 * S),
@@ -83,7 +83,7 @@ def test_one_freeze_does_not_explain_what_others_lose_later():
 
     assert "X5 lost_updates" in verdict_of(UNGUARDED, history).names()
 
-    # Also when the frozen one did write late: its write was over before the two began.
+    # Also if the frozen worker did write late: its write was over before the two began.
     earlier = [
         event(1.9, "w2", "granted", fence=15, until_ns=3 * S),
         event(2, "w2", "released", fence=15),
@@ -96,8 +96,8 @@ def test_one_freeze_does_not_explain_what_others_lose_later():
     ("kind", "name"),
     [("restart without data", "restart without data"), ("server clock", "server clock set forward")],
 )
-def test_a_second_holder_is_expected_after_the_server_forgot_the_first(kind, name):
-    """The server lost its data or its time between the two grants."""
+def test_a_second_holder_is_expected_after_the_server_lost_the_first(kind, name):
+    """The server lost its data or its clock jumped between the two grants."""
     verdict = verdict_of(REDIS, [*OVERLAP, *fault(2, 3, kind)])
 
     assert verdict.holds
@@ -115,21 +115,21 @@ def test_a_second_holder_is_expected_after_the_server_forgot_the_first(kind, nam
     ],
     ids=["nothing", "a restart with its data", "a frozen server", "lost data afterwards", "lost data before"],
 )
-def test_a_second_holder_is_a_violation_whatever_else_was_broken(injected):
-    """Nothing but lost data or a jumping clock excuses it."""
+def test_a_second_holder_is_a_violation_under_any_other_fault(injected):
+    """Only lost data or a jumping clock excuses it."""
     assert "X1 overlapping_holders" in verdict_of(REDIS, [*OVERLAP, *injected]).names()
 
 
 def test_a_child_has_a_memory_of_its_own():
-    """On the other engines it is the same place, and a second holder there is a violation."""
+    """On the other engines parent and child share the place, and a second holder there is a violation."""
     forked = [OVERLAP[0], event(4, "w0.child", "granted", fence=20, until_ns=9 * S)]
 
     assert verdict_of(MEMORY, forked).expected == {"memory ends at fork": 1}
     assert "X1 overlapping_holders" in verdict_of(GUARDED, forked).names()
 
 
-def test_fences_that_fall_are_expected_by_nobody():
-    """Also not after lost data, or a clock that was set: that is what fences are for."""
+def test_no_limit_explains_fences_that_fall():
+    """Not even lost data or a clock that was set: fences exist for these cases."""
     fallen = [event(1, "w0", "granted", fence=20), event(3, "w1", "granted", fence=10)]
     fallen[0:0] = [event(2, "w0", "released", fence=20)]
 
@@ -137,21 +137,21 @@ def test_fences_that_fall_are_expected_by_nobody():
         assert "X3 fences_grow" in verdict_of(REDIS, [*fallen, *fault(0.5, 4, kind)]).names()
 
 
-def test_every_expectation_names_promises_that_exist():
-    """And a sentence for people to read in the report."""
+def test_every_limit_names_known_invariants():
+    """Each has a sentence for the report, too."""
     for expectation in KNOWN_LIMITS:
         assert set(expectation.promises) < set(INVARIANTS)
         assert expectation.says
 
 
 def test_a_worker_that_ends_badly_is_a_violation():
-    """What the stage saw counts like what the history has."""
+    """Errors that the runner saw count like those in the history."""
     verdict = check_round(RoundResult(GUARDED, troubles=["w0 ended with code 1"]))
 
     assert verdict.names() == {"X0 worker_ended"}
 
 
-def test_a_limit_explains_nothing_outside_its_promises():
+def test_a_limit_explains_nothing_outside_its_invariants():
     """Lost data is no excuse for a lost update."""
     [violation] = verdict_of(REDIS, OVERLAP).violations["X1"]
     lost_data = [*OVERLAP, *fault(2, 3, "restart without data")]

@@ -1,4 +1,4 @@
-"""Whoever can renew keeps its lease: which losses are accused, and which are explained."""
+"""A holder that can renew keeps its lease: which losses are reported, and which are explained."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ LOST = [event(1, "granted", fence=1, token="t"), event(10, "lost", fence=1, toke
     ],
     ids=["nothing", "it was frozen", "the server was", "another was", "it was, long ago", "what harms nobody"],
 )
-def test_a_loss_is_explained_only_by_what_struck_its_holder_within_the_ttl(injected, accused):
-    """A client that never renews loses every long section, with nothing broken."""
+def test_only_a_fault_of_the_holder_within_the_ttl_explains_a_loss(injected, accused):
+    """A client that never renews loses its lease in every long section, without a fault."""
     assert bool(unexplained_losses([*LOST, *injected], ttl_s=1)) is accused
 
 
 def test_a_loss_counts_from_when_the_lease_was_no_longer_trusted():
-    """A section that does not look at its lease writes the loss down at its end, long after what caused it."""
+    """A section that does not check its lease records the loss at its end, long after the cause."""
     late = [LOST[0], event(10, "lost", fence=1, token="t", detail="expired", until_ns=5 * S)]
 
     assert not unexplained_losses([*late, *fault(4, 4.9, "freeze", "w0")], ttl_s=1)
     assert unexplained_losses([*late, *fault(9, 9.8, "freeze", "w0")], ttl_s=1)
 
 
-def test_a_very_short_ttl_is_not_judged():
-    """A busy machine loses it in steps that nobody writes down; the same loss of a longer one is accused."""
+def test_a_very_short_ttl_is_not_checked():
+    """Stalls of a busy machine that are too short to be recorded may cost it; a longer ttl is checked."""
     assert unexplained_losses(LOST, ttl_s=0.6) == []
     assert unexplained_losses(LOST, ttl_s=1)
 
 
-def test_where_half_of_the_ttl_was_left_to_renew_in_nothing_is_lost():
+def test_a_loss_with_half_of_the_ttl_left_for_renewals_is_reported():
     """Two faults at one time take that time once."""
     short = [*fault(6, 8, "freeze", "w0"), *fault(6, 8, "frozen server", "")]
 
@@ -64,7 +64,7 @@ def test_where_half_of_the_ttl_was_left_to_renew_in_nothing_is_lost():
 
 @pytest.mark.parametrize("work", WORKLOADS)
 def test_every_round_lasts_for_several_ttls(work):
-    """Or a lease that is never renewed would outlast it."""
+    """Otherwise a lease that is never renewed would outlast the round."""
     round_ = named(1, f"memory/blocking/{work}/1")
 
     assert round_.seconds >= 3 * round_.ttl

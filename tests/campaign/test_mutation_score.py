@@ -1,4 +1,4 @@
-"""Broken clients in rounds that nobody made for them: which rounds those are, and what is told of them."""
+"""Mutants in ordinary rounds: which rounds they run in, and what the report states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chaos.statistics import Statistics
 from tests.support.places import ENGINES
 
 SEED = 7
-BANK = mutants_by_name(SEED)
+MUTANTS = mutants_by_name(SEED)
 # A queue with nothing but harmless faults.
 ROUND = next(
     round_
@@ -27,10 +27,12 @@ ROUND = next(
 pytestmark = pytest.mark.timeout(200)
 
 
-@pytest.mark.parametrize("name", ["barging", "script-serves-last-in-first-out", "cancel-policy-ignored", "never-renews"])
-def test_a_mutant_meets_the_first_rounds_of_the_campaign_in_which_its_mistake_exists(name):
-    """No others: a script that is wrong does nothing to SQLite."""
-    mutant = BANK[name]
+@pytest.mark.parametrize(
+    "name", ["barging", "script-serves-last-in-first-out", "cancel-policy-ignored", "never-renews"]
+)
+def test_a_mutant_runs_in_the_first_rounds_that_can_have_its_mistake(name):
+    """A wrong Lua script does nothing to SQLite."""
+    mutant = MUTANTS[name]
 
     rounds = rounds_for(mutant, SEED, ENGINES, 5)
 
@@ -39,13 +41,13 @@ def test_a_mutant_meets_the_first_rounds_of_the_campaign_in_which_its_mistake_ex
     assert all(round_ == named(SEED, round_.name) for round_ in rounds)
 
 
-def test_a_mutant_whose_engine_is_not_played_meets_nobody():
-    """It has not been missed, and not been caught either."""
-    assert rounds_for(BANK["script-serves-last-in-first-out"], SEED, ("memory",), 5) == []
+def test_a_mutant_of_an_excluded_engine_runs_in_no_round():
+    """It was neither missed nor caught."""
+    assert rounds_for(MUTANTS["script-serves-last-in-first-out"], SEED, ("memory",), 5) == []
 
 
-def test_whoever_is_accused_in_an_ordinary_round_is_caught(tmp_path):
-    """The round ends with the accusation, and counts."""
+def test_a_mutant_with_a_violation_in_an_ordinary_round_is_caught(tmp_path):
+    """The round ends with the violation, and counts."""
     verdict = met("barging", ROUND, tmp_path / "barging")
     assert "X8 overtakes" in verdict.names()
 
@@ -54,11 +56,11 @@ def test_whoever_is_accused_in_an_ordinary_round_is_caught(tmp_path):
     assert (score.rounds, score.caught, score.where) == (1, 1, [ROUND.name])
 
 
-def test_the_report_tells_how_sharp_the_rounds_are(tmp_path):
-    """For each mutant: how many rounds it met, and how many of them accused it."""
+def test_the_report_shows_the_score_of_each_mutant(tmp_path):
+    """In how many rounds it ran, and in how many it was caught."""
     statistics = Statistics(SEED, 20)
-    statistics.kills = [MutantRun(mutant, (mutant.caught_by,), 1.0, 1) for mutant in BANK.values()]
-    statistics.scores = {name: MutationScore(name, rounds=6, caught=number % 7) for number, name in enumerate(BANK)}
+    statistics.kills = [MutantRun(mutant, (mutant.caught_by,), 1.0, 1) for mutant in MUTANTS.values()]
+    statistics.scores = {name: MutationScore(name, rounds=6, caught=number % 7) for number, name in enumerate(MUTANTS)}
 
     statistics.scores[UNMODIFIED] = MutationScore(UNMODIFIED, rounds=6)
 
@@ -68,14 +70,14 @@ def test_the_report_tells_how_sharp_the_rounds_are(tmp_path):
     page = (tmp_path / report.PAGE).read_text()
     data = json.loads((tmp_path / report.DATA).read_text())
     assert f"make chaos MINUTES=20 SEED={SEED} HUNT=6" in page
-    for number, name in enumerate(BANK):
+    for number, name in enumerate(MUTANTS):
         line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
         assert line.endswith(f"| {number % 7} of 6 |")
         assert data["mutants_in_ordinary_rounds"][name]["caught"] == number % 7
 
 
-def test_a_right_client_that_is_accused_is_no_success():
-    """Then those who caught a broken one may have accused the innocent, too."""
+def test_a_violation_of_the_unmodified_client_fails_the_campaign():
+    """Its checker may have caught mutants by false alarms, too."""
     statistics = Statistics(SEED)
     statistics.scores[UNMODIFIED] = MutationScore(UNMODIFIED, rounds=6, caught=1)
 

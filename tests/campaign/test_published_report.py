@@ -1,4 +1,4 @@
-"""A report that is published with the docs: it can be found from them, is of a moderate size, and names no machine."""
+"""A published report is linked from the docs, has a moderate size, and names no machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATHS = re.compile(r"(?<![\w.:/])/(?:tmp|home|root|work|Users)/")
 
 
 def wrong_with(docs):
-    """What is wrong with the report in these docs; where there is none, nothing is."""
+    """Return the faults of the report in these docs; without a report there are none."""
     folder = docs / "campaign"
     if not folder.exists():
         return []
@@ -39,12 +39,12 @@ def docs(tmp_path):
 
 
 def test_a_published_report_is_fit_to_be_read():
-    """By whoever comes from the docs."""
+    """The docs link to it."""
     assert wrong_with(DOCS) == []
 
 
 def test_a_report_that_is_not_fit_is_found(docs):
-    """Each fault for itself."""
+    """Each fault is found by itself."""
     assert wrong_with(docs) == []
 
     (docs / "campaign" / "picture.png").write_bytes(bytes(MOST_BYTES))

@@ -1,4 +1,4 @@
-"""The stage: whom a fault finds when it aims at a role."""
+"""The runner: which worker a fault of a role affects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chaos.schedule import HOLDER, WAITER
 
 
 class Alive:
-    """A worker that is there, and does nothing."""
+    """A worker that runs and does nothing."""
 
     alive = True
 
@@ -29,7 +29,7 @@ def tell(runner, worker, kind):
 
 
 def test_a_fault_for_the_holder_finds_the_last_that_was_granted(runner):
-    """One that was frozen still believes that it holds; whoever came after it does."""
+    """A frozen worker still believes that it holds; its successor does hold."""
     tell(runner, "w0", "granted")
     assert runner._aim(HOLDER) == "w0"
 
@@ -41,7 +41,7 @@ def test_a_fault_for_the_holder_finds_the_last_that_was_granted(runner):
 
 
 def test_a_fault_for_a_waiter_finds_the_one_that_is_next(runner):
-    """What is offered is offered to it."""
+    """The next waiter gets the offer."""
     tell(runner, "w2", "requested")
     tell(runner, "w1", "requested")
     tell(runner, "w2", "waiting")
@@ -50,8 +50,8 @@ def test_a_fault_for_a_waiter_finds_the_one_that_is_next(runner):
     assert runner._aim("w1") == "w1"
 
 
-def test_nobody_is_struck_twice_at_a_time(runner):
-    """Two faults on one worker would be one that nobody can tell apart."""
+def test_a_worker_has_one_fault_at_a_time(runner):
+    """The effects of two faults on one worker could not be distinguished."""
     tell(runner, "w2", "requested")
     runner._busy = {"w2", "w0"}
     assert runner._aim(WAITER) == "w1"

@@ -36,7 +36,7 @@ def drawn_in_a_new_process(hash_seed):
 
 
 def test_the_same_seed_gives_the_same_schedule_in_every_process():
-    """Whoever is told a seed can repeat what was seen; a set or a hash in the drawing would break that."""
+    """A seed is enough to repeat a violation; a set or a hash in the drawing would break that."""
     first = drawn_in_a_new_process("1")
 
     assert len(first.splitlines()) == 30
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_schedule_in_every_process():
 
 
 def test_another_seed_gives_another_schedule():
-    """Or the seeds would be for show."""
+    """Otherwise the seed would have no effect."""
     assert draw(ROUND) != draw(replace(ROUND, seed=8))
     assert draw(ROUND) != draw(replace(ROUND, number=2))
 
@@ -61,7 +61,7 @@ def test_a_round_can_be_repeated_by_its_name():
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("face", FACES)
 def test_every_suited_fault_comes_before_any_comes_too_often(engine, face):
-    """A campaign that never draws a fault says nothing about it."""
+    """A campaign that never draws a fault proves nothing about it."""
     rounds = [Round(seed, engine, face, "counter", seconds=20) for seed in range(4)]
 
     injected = {fault.kind for round_ in rounds for fault in draw(round_)}
@@ -69,15 +69,15 @@ def test_every_suited_fault_comes_before_any_comes_too_often(engine, face):
     assert injected == set(kinds_for(engine, face))
 
 
-def test_every_kind_of_fault_is_suited_somewhere_and_can_strike():
-    """A kind without a strike, or without a place, would be a word only."""
+def test_every_kind_of_fault_has_an_engine_and_an_injector():
+    """A kind without an injector, or without an engine, would never happen."""
     suited = {kind for engine in ENGINES for face in FACES for kind in kinds_for(engine, face)}
 
     assert suited == set(KINDS) == set(INJECTORS)
 
 
-def test_the_server_is_struck_by_one_fault_at_a_time():
-    """A restart of a frozen server would be one fault told as two."""
+def test_the_server_has_one_fault_at_a_time():
+    """A restart of a frozen server would be one fault recorded as two."""
     for seed in range(50):
         faults = [fault for fault in draw(replace(ROUND, seed=seed)) if fault.target == SERVER]
 
@@ -85,8 +85,8 @@ def test_the_server_is_struck_by_one_fault_at_a_time():
             assert before.at_s + before.lasts_s <= after.at_s
 
 
-def test_a_campaign_plays_mixed_rounds_and_themes():
-    """Where everything breaks at once much is excused: each mistake needs a round in which only its cause strikes."""
+def test_a_campaign_has_mixed_rounds_and_themes():
+    """Many faults at once excuse many delays: each mistake needs a round with its cause alone."""
     rounds = [named(1, f"{engine}/asyncio/counter/{n}") for engine in ("redis", "cluster") for n in range(1, 300)]
     themed = [round_ for round_ in rounds if round_.kinds]
 
@@ -96,14 +96,14 @@ def test_a_campaign_plays_mixed_rounds_and_themes():
 
 
 @pytest.mark.parametrize(("engine", "theme"), [("memory", "silence"), ("memory", "deaths"), ("sqlite", "server")])
-def test_a_theme_is_played_only_where_its_first_fault_makes_sense(engine, theme):
+def test_a_theme_runs_only_where_its_first_fault_makes_sense(engine, theme):
     """The rest of it would be another theme under a wrong name."""
     assert theme not in themes_for(engine, "blocking", "counter")
     assert theme in themes_for("redis", "blocking", "counter")
 
 
 def test_in_a_theme_one_fault_is_over_before_the_next_begins():
-    """So that what is seen has one cause."""
+    """Each effect has one cause."""
     for seed in range(50):
         faults = draw(replace(ROUND, seed=seed, kinds=THEMES["stopped"], apart=True))
 
@@ -113,7 +113,7 @@ def test_in_a_theme_one_fault_is_over_before_the_next_begins():
 
 
 def test_a_long_freeze_outlasts_every_excuse():
-    """A waiter that has no timer of its own shows only while the holder stays away: longer than the bounds allow."""
+    """A waiter without a timer shows only while the holder is stopped for longer than the bounds allow."""
     round_ = named(1, "redis/blocking/counter/1")
     bounds = bounds_of(round_)
     freezes = [fault for seed in range(9) for fault in draw(replace(ROUND, seed=seed, kinds=("long freeze",)))]
@@ -122,15 +122,15 @@ def test_a_long_freeze_outlasts_every_excuse():
 
 
 def test_no_round_loses_both_the_data_and_the_clock():
-    """Fences grow through either of them alone; both at once is beyond every promise."""
+    """Fences grow through either of them alone; both at once are beyond every promise."""
     for seed in range(50):
         kinds = {fault.kind for fault in draw(replace(ROUND, seed=seed))}
 
         assert not {"restart without data", "server clock"} <= kinds
 
 
-def test_the_plan_plays_every_workload_on_every_engine_through_both_faces():
-    """And no combination a second time before all have had their turn."""
+def test_the_plan_has_every_workload_on_every_engine_through_both_faces():
+    """No combination comes a second time before all have had their turn."""
     turns = [(engine, face, work) for engine in ENGINES for face in FACES for work in WORKLOADS]
     once = sum(work.weight for work in WORKLOADS.values()) * len(ENGINES) * len(FACES)
 

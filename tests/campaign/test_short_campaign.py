@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory):
-    """All rounds, played once."""
+    """Run all rounds once."""
     results = run_rounds(HERE, tmp_path_factory.mktemp("rounds"), at_once=3)
     statistics = Statistics(SEED)
     for played, verdict in results:
@@ -45,8 +45,8 @@ def campaign(tmp_path_factory):
 
 
 @pytest.mark.parametrize("round_", ROUNDS, ids=lambda round_: round_.name)
-def test_every_promise_is_kept_under_faults(campaign, round_):
-    """What is not promised is expected by name; everything else is a violation, and is shown."""
+def test_every_invariant_holds_under_faults(campaign, round_):
+    """Known limits explain what no engine promises; every other violation fails, and is shown."""
     if round_ not in HERE:
         pytest.skip(servers.missing())
     played, verdict = campaign[1][round_.name]
@@ -57,8 +57,8 @@ def test_every_promise_is_kept_under_faults(campaign, round_):
     assert played.injected.total() > 0
 
 
-def test_most_kinds_of_faults_have_struck(campaign):
-    """A campaign without faults keeps every promise."""
+def test_most_kinds_of_faults_were_injected(campaign):
+    """A campaign without faults breaks no invariant."""
     injected = {kind for kind in KINDS if campaign[0].faults[kind]}
 
     assert len(injected) >= (12 if HERE == ROUNDS else 6)
@@ -66,12 +66,12 @@ def test_most_kinds_of_faults_have_struck(campaign):
 
 
 def test_ten_thousand_leases_are_held_at_once_by_one_process(campaign):
-    """And none of them was lost, as its round was judged."""
+    """None of them was lost, as the checks of its round show."""
     assert campaign[0].most_held == 10_000
 
 
-def test_the_report_tells_what_was_seen_and_names_no_machine(campaign, tmp_path):
-    """It is meant to be published: figures from the tally, no path, no host."""
+def test_the_report_has_the_figures_and_names_no_machine(campaign, tmp_path):
+    """It is published: figures from the statistics, no path, no host."""
     report.write(campaign[0], tmp_path)
 
     page = (tmp_path / report.PAGE).read_text()
@@ -88,8 +88,8 @@ def test_the_report_tells_what_was_seen_and_names_no_machine(campaign, tmp_path)
         assert (tmp_path / link).exists(), link
 
 
-def test_one_round_can_be_played_again_from_the_command_line(tmp_path, monkeypatch, capsys):
-    """As a violation tells: by seed and name. One that needs no server can be played where there is none."""
+def test_one_round_can_be_repeated_from_the_command_line(tmp_path, monkeypatch, capsys):
+    """By the seed and the name that a violation prints. A round without a server runs on every machine."""
     monkeypatch.setattr(servers, "available", dict)
     code = main(["--seed", "3", "--only", "memory/blocking/counter/1", "--seconds", "1.5", "--out", str(tmp_path)])
 
@@ -99,8 +99,8 @@ def test_one_round_can_be_played_again_from_the_command_line(tmp_path, monkeypat
     assert json.loads((tmp_path / report.DATA).read_text())["rounds"]["memory/blocking/counter"] == 1
 
 
-def test_without_a_server_there_is_no_campaign_unless_it_is_said(monkeypatch, capsys):
-    """A campaign that silently leaves out Redis would be taken for one that has played it."""
+def test_without_a_server_a_campaign_needs_named_engines(monkeypatch, capsys):
+    """A campaign that left out Redis silently would look like one that included it."""
     monkeypatch.setattr(servers, "available", dict)
 
     assert main(["--minutes", "0"]) == CANNOT
@@ -112,7 +112,7 @@ def test_without_a_server_there_is_no_campaign_unless_it_is_said(monkeypatch, ca
 
 
 def test_engines_are_chosen_by_name(capsys):
-    """And a wrong name is refused."""
+    """A wrong name is refused."""
     assert _engines("memory,sqlite") == ("memory", "sqlite")
 
     with pytest.raises(SystemExit):
@@ -120,15 +120,15 @@ def test_engines_are_chosen_by_name(capsys):
     assert "sqlight" in capsys.readouterr().err
 
 
-def test_a_campaign_without_time_still_plays_every_engine_through_both_faces():
+def test_a_campaign_without_time_still_runs_every_engine_through_both_faces():
     """One round of one engine is no campaign."""
     played = list(until(0, plan(SEED, ENGINES), ENGINES))
 
     assert sorted((round_.engine, round_.face) for round_ in played) == sorted(product(ENGINES, FACES))
 
 
-def test_what_was_not_played_is_told():
-    """Silence about a part would be taken for a promise kept there."""
+def test_uncovered_parts_are_listed():
+    """Silence about a part would look like a result for it."""
     statistics = Statistics(SEED)
     assert statistics.not_covered == [f"{engine}/{face}" for engine, face in product(ENGINES, FACES)]
 
