@@ -79,7 +79,7 @@ def end_session(leader):
                 continue
 
 
-def missing(answers, output):
+def first_missing(expected, output):
     """Return the first expected line that the output lacks, in order, or `None`."""
     lines = iter(BLANKS.sub(" ", line).strip() for line in output.splitlines())
     for each in expected:
@@ -93,7 +93,7 @@ def missing(answers, output):
 @pytest.mark.parametrize("code", blocks())
 def test_commands_on_the_pages_do_what_the_page_shows(code, tmp_path):
     """Readers stop trusting a page whose commands do not work as shown."""
-    script, answers = script_and_output(code)
+    script, expected = script_and_output(code)
     returncode, output = run_script(script, tmp_path)
 
     assert returncode == 0, output
@@ -113,9 +113,9 @@ def test_commands_in_sentences_exist():
 
     known = {command.name for command in COMMANDS}
     used = {
-        (name_of(file), word)
+        (name_of(file), name)
         for file in pages()
-        for word in re.findall(r"`holdfast ([a-z]+)", file.read_text(encoding="utf-8"))
+        for name in re.findall(r"`holdfast ([a-z]+)", file.read_text(encoding="utf-8"))
     }
 
     assert ("docs/cli.md", "run") in used
