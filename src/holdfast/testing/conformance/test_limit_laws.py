@@ -235,7 +235,7 @@ def test_a_hit_with_a_lost_reply_counts_and_is_not_resent(face):
 
 @pytest.mark.parametrize(("policy", "allowed"), [("local", 2), ("allow", 30), ("deny", 0)])
 def test_without_its_engine_a_limit_follows_its_policy(face, policy, allowed):
-    """The policy admits a local share, everything or nothing; each call emits an event, and the engine gets few commands."""
+    """The policy admits a local share, everything or nothing; each call emits an event and spares the engine."""
     events = []
     client = face.connect(observer=events.append)
     limiter = client.limit("20/hour", name="logins", on_unavailable=policy)

@@ -478,7 +478,7 @@ def test_an_empty_pool_is_reported_at_once_also_to_waiters(face):
     with pytest.raises(NotAcquired) as refusal:
         pool.borrow()
     assert (refusal.value.reason, refusal.value.waited < 5) == ("empty pool", True)
-    assert str(refusal.value).endswith("; it has no items, call set_items first")
+    assert str(refusal.value).endswith("; it has no items; call set_items() first")
     pool.set_items(["only"])
     item = pool.borrow()
     waiting = face.start(pool.borrow)
