@@ -2,8 +2,8 @@
 
 Publish, receive, ack, release, crash, expire and take over, in any order (T37).
 
-The model is not the law. It knows no lanes, places or attempts: only what was sent of each key and is not done, who has
-it, and of whom that can be said. Whatever an engine answers has to fit.
+The model is not the rules. It knows no lanes, places or attempts: only the unfinished messages of each key, their
+holders, and which consumers are known to be alive. Every answer of an engine has to fit it.
 """
 
 import itertools
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.capability("queues")
 
 LONG_MS = 600_000
 OVER_S = 0.004
-OFTEN = 1_000_000  # attempts: nothing dies of crashes here
+OFTEN = 1_000_000  # attempts: no message becomes a dead letter here
 KEYS = ("k", "l")
 WHICH = st.integers(0, 9)
 ROUNDS = settings(max_examples=25, stateful_step_count=40, deadline=None)
@@ -56,11 +56,11 @@ class Keys(RuleBasedStateMachine):
     def __init__(self, peers):
         super().__init__()
         self.peers, self.name, self.number = peers, f"model {next(numbers)}", itertools.count(1)
-        self.lines = {}  # by key: what was sent and is not done, the oldest first
+        self.lines = {}  # by key: the published and unfinished messages, the oldest first
         self.fences = {}  # by key: the last one
-        self.holders = {}  # by key: who was given its first message, and has not given it back
-        self.has = {}  # by consumer, by key: what it was given
-        self.sure, self.late, self.dead = set(), set(), set()  # consumers: in their time; over, but not taken for dead
+        self.holders = {}  # by key: the consumer that received its first message, and has not finished it
+        self.has = {}  # by consumer, by key: its deliveries
+        self.sure, self.late, self.dead = set(), set(), set()  # consumers: live; expired but not declared dead; dead
         for _ in range(3):
             self.join()
         self.publish([*KEYS, *KEYS, ""])
@@ -72,7 +72,7 @@ class Keys(RuleBasedStateMachine):
         tokens = sorted(set().union(*groups), key=int)
         return tokens[which % len(tokens)]
 
-    # What may happen.
+    # Steps.
 
     @rule(keys=st.lists(st.sampled_from((*KEYS, "")), min_size=1, max_size=4))
     def publish(self, keys):
@@ -96,7 +96,7 @@ class Keys(RuleBasedStateMachine):
         if token in self.dead:
             assert isinstance(answer, NotHeld)
             return
-        self.wake(token)  # whoever speaks lives
+        self.wake(token)  # any command is a heartbeat
         free = [key for key, line in self.lines.items() if line and key not in self.holders]
         assert bool(answer.deliveries) == bool(free)
         for each in answer.deliveries:
@@ -188,7 +188,7 @@ class Keys(RuleBasedStateMachine):
                 self.late.discard(holder)
                 self.dead.add(holder)
 
-    # What is always true.
+    # Invariants.
 
     @invariant()
     def it_is_sound(self):
@@ -218,7 +218,7 @@ def test_whatever_happens_a_key_has_one_owner_at_a_time_and_nothing_is_lost(engi
     run_state_machine_as_test(lambda: Keys(peers), settings=ROUNDS)
 
 
-def robbed(monkeypatch, answer):
+def alive(monkeypatch, answer):
     monkeypatch.setattr(consumers, "_is_alive", lambda *_: answer)
 
 
@@ -227,22 +227,22 @@ def never_next(monkeypatch):
         monkeypatch.setattr(home, "free_key", lambda *_: False)
 
 
-def the_dead_speak(monkeypatch):
+def dead_are_accepted(monkeypatch):
     for home in (queue, consumers):
         monkeypatch.setattr(home, "live_consumer", lambda state, token: state.get_consumer(token))
 
 
 MISTAKES = {
     "all of a key are ready": lambda patch: patch.setattr(MemoryQueueState, "key_head", lambda *_: None),
-    "what is taken over stays where it is": lambda patch: patch.setattr(
+    "a message that is taken over stays in its lane": lambda patch: patch.setattr(
         MemoryQueueState, "remove_ready", lambda *_: None
     ),
     "a fence is old": lambda patch: patch.setattr(consumers, "next_fence", lambda *_: 5),
-    "who lives is robbed": lambda patch: robbed(patch, False),
-    "who is late is not robbed": lambda patch: robbed(patch, True),
-    "the dead take it along": lambda patch: patch.setattr(MemoryQueueState, "list_held", lambda *_: []),
+    "a live consumer loses its message": lambda patch: alive(patch, False),
+    "an expired consumer keeps its message": lambda patch: alive(patch, True),
+    "a reclaim loses messages": lambda patch: patch.setattr(MemoryQueueState, "list_held", lambda *_: []),
     "the next is never ready": never_next,
-    "the dead speak": the_dead_speak,
+    "a dead consumer is accepted": dead_are_accepted,
 }
 
 

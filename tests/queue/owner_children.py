@@ -22,17 +22,17 @@ class FencedStore:
 
     def __init__(self, path):
         self._db = sqlite3.connect(path, timeout=20)
-        self._db.execute("PRAGMA synchronous = OFF")  # no machine fails here, and two hundred writes are quick
+        self._db.execute("PRAGMA synchronous = OFF")  # no machine fails in this test, and two hundred writes are quick
         self._guard = guards.SqlGuard()
         self._db.execute(self._guard.schema)
         self._db.commit()
 
-    def write(self, work):
+    def write(self, assignment):
         """Return how the write went."""
         try:
             with self._db:
                 self._db.execute("BEGIN IMMEDIATE")
-                self._guard.admit(work, self._db, work.key)
+                self._guard.admit(assignment, self._db, assignment.key)
         except holdfast.Fenced:
             return "fenced"
         return "written"
@@ -42,33 +42,33 @@ def own(url, journal, pod, most=1000):
     """Own keys until stopped; each event is one line, written at once and whole. USR1 acks all keys."""
     os.environ["POD_NAME"] = pod
     asked = []
-    ledger = FencedStore(f"{journal}.db")
+    store = FencedStore(f"{journal}.db")
     with holdfast.connect(url) as hf, sessions(hf).owner(most=most) as owner, open(journal, "ab", buffering=0) as file:
         signal.signal(signal.SIGTERM, lambda *_: owner.stop())
         signal.signal(signal.SIGUSR1, lambda *_: asked.append(True))
         ready()
 
-        def note(word, work, *more):
-            line = (word, work.key, work.fence, os.getpid(), owner.name, *more)
+        def note(word, assignment, *more):
+            line = (word, assignment.key, assignment.fence, os.getpid(), owner.name, *more)
             file.write((" ".join(map(str, line)) + "\n").encode())
 
         while not isinstance(event := owner.next(0.05), holdfast.OwnerStopped):
             if isinstance(event, holdfast.Assigned):
-                note("added", event.assignment, ledger.write(event.assignment), event.assignment.attempt)
+                note("added", event.assignment, store.write(event.assignment), event.assignment.attempt)
                 if event.assignment.key == "poison":
                     os.kill(os.getpid(), signal.SIGKILL)
             elif isinstance(event, holdfast.AssignmentLost):
-                note("lost", event.assignment, accepted(event.assignment.done), ledger.write(event.assignment))
+                note("lost", event.assignment, accepted(event.assignment.done), store.write(event.assignment))
             while asked:
                 asked.pop()
-                for work in owner.assignments.values():
-                    note("done", work, accepted(work.ack))
+                for assignment in owner.assignments.values():
+                    note("done", assignment, accepted(assignment.ack))
 
 
-def accepted(word):
+def accepted(record):
     """Return whether the engine accepted the outcome."""
     try:
-        word()
+        record()
     except holdfast.LeaseLost:
         return "refused"
     return "accepted"

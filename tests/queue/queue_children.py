@@ -76,7 +76,7 @@ def stall(url, journal, kind, seconds, queue):
             if kind == "loop":
                 time.sleep(seconds)  # noqa: ASYNC251 - that is the mistake
             else:
-                ctypes.PyDLL(None).usleep(int(seconds * 1e6))  # called without letting go of the interpreter
+                ctypes.PyDLL(None).usleep(int(seconds * 1e6))  # called without releasing the interpreter lock
         file.write(f"done {message.id} {queue} {message.fence} {message.attempt}\n".encode())
 
     def observe(event):

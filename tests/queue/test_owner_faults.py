@@ -161,11 +161,11 @@ def test_a_key_that_kills_its_owner_is_dead_lettered_and_its_neighbours_lose_no_
     queue = opened(client, 3)
     pod = own("pod")
     eventually(lambda: len(owned(pod)) == 3, WAIT_S, "an owner of those that are harmless")
-    time.sleep(TTL_S)  # they have shown by now that they kill nobody
+    time.sleep(TTL_S)  # their probation is over
     queue.publish_many(range(3), key=lambda number: f"new-{number}" if number else "poison")
     deaths = 0
     deadline = time.monotonic() + WAIT_S
-    with queue.consumer("bystander"):  # somebody who looks for the dead, and takes nothing
+    with queue.consumer("bystander"):  # a client that checks for dead consumers, and receives nothing
         while queue.stats().dead == 0 or queue.stats().in_flight < 5:
             assert time.monotonic() < deadline, queue.stats()
             if not pod.alive:

@@ -17,7 +17,7 @@ from queue_children import TTL_S, jobs
 from holdfast.testing import eventually
 
 WAIT_S = 60
-# `make trials` has as many messages and kills as people mean when they say many.
+# `make trials` runs with many more messages and kills.
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
 SENT, KILLS, WORKERS = (4_000, 40, 4) if LARGE else (150, 3, 3)
 
@@ -84,7 +84,7 @@ def test_the_two_steps_of_the_original_lose_a_message_where_ours_is_one_step(ser
 def test_a_frozen_worker_is_replaced_and_its_late_outcome_is_refused(client, start, freeze, journal):
     """T4: it was declared dead; when it comes back, another worker has its message, and its handler learns that.
 
-    Frozen for three ttls, so that everything that could end meanwhile has ended.
+    It is frozen for three ttls, so that everything that can expire has expired.
     """
     queue = jobs(client)
     queue.publish("held")
@@ -133,14 +133,14 @@ def test_a_server_that_was_away_makes_no_duplicate(client, server, start, journa
         time.sleep(5 * ttl)
     finally:
         server.thaw()
-    time.sleep(0.8)  # the other one has looked by now
+    time.sleep(0.8)  # the other worker has checked by now
     workers[1].thaw()
     eventually(lambda: len(journal("done")) == 8, WAIT_S, "all eight")
 
     eventually(lambda: queue.stats().in_flight == 0, WAIT_S, "an end of everything in flight")
     assert len(journal("begun")) == 8
     counts = queue.stats().counts
-    counts.pop("lost", None)  # a word that is said again, because nobody answered, is refused the second time
+    counts.pop("lost", None)  # an outcome that is resent after a lost answer is refused the second time
     assert counts == {"acked": 8, "published": 8, "received": 8}
     assert all(worker.alive for worker in workers)
 
@@ -183,7 +183,7 @@ def test_a_poison_message_is_dead_lettered_and_its_neighbours_are_handled(client
     worker = start("work", prefetch=80)
     deaths = 0
     deadline = time.monotonic() + WAIT_S
-    with queue.consumer("bystander"):  # somebody who looks for the dead, and takes nothing
+    with queue.consumer("bystander"):  # a client that checks for dead consumers, and receives nothing
         while queue.stats().dead == 0 or len(effects(journal)) < 64:
             assert time.monotonic() < deadline, queue.stats()
             if not worker.alive:

@@ -18,7 +18,7 @@ from tests.support import wallclock
 from tests.support.proxy import Proxy, script
 
 WAIT_S = 60
-# `make trials` has as many as people mean when they say many.
+# `make trials` runs with many more.
 MANY = 10_000 if os.environ.get("HOLDFAST_FLEETS") == "large" else 1_200
 
 pytestmark = pytest.mark.timeout(600 if MANY > 2_000 else 120)
@@ -77,7 +77,7 @@ def test_a_stop_signal_that_comes_with_a_message_loses_neither(client, start, jo
             worker.terminate()
         queue.publish_many(range(2))
         if not number % 2:
-            worker.terminate()  # once: a second signal would not wait for what has begun
+            worker.terminate()  # once: a second signal would not wait for running handlers
     for worker in workers:
         assert worker.wait(WAIT_S) == 0
 
@@ -113,7 +113,7 @@ def test_many_messages_due_at_once_are_delivered_once_each_and_none_too_early(cl
 def test_the_calendars_of_clients_do_not_matter(client, start, journal, tmp_path):
     """T28: the producer is an hour ahead, the worker an hour behind. A delay is as long as it says.
 
-    The engine's clock counts. Where the engine is a file that is the machine's own, and there is no other.
+    The engine's clock counts. If the engine is a file, that is the machine's own clock, and there is no other.
     """
     if not wallclock.available():
         pytest.skip(wallclock.missing())

@@ -19,8 +19,8 @@ def test_a_handler_that_blocks_the_loop_keeps_its_message_and_one_that_stops_all
 
     A handler that blocks only the loop keeps its session, however long it takes.
 
-    Nobody can be heard of while one thread keeps the interpreter: such a process is taken for dead after its ttl, as if
-    it were frozen. Somebody else does the work, and the late word is refused, and told.
+    No heartbeat leaves while one thread keeps the interpreter: such a process is declared dead after its ttl, as if it
+    were frozen. Another worker does the work, and the late outcome is refused and reported.
     """
     queues = {kind: client.queue(kind, ttl=TTL_S, grace=0.3) for kind in ("loop", "gil")}
     stalled = {kind: start("stall", kind=kind, seconds=STALL_S, queue=kind) for kind in queues}

@@ -1,7 +1,5 @@
 """A queue in memory for tests of the rules, with a clock that the test moves."""
 
-from holdfast.rules.harness import RULES
-
 from holdfast.commands import Granted, Renewed
 from holdfast.commands.queue import (
     ConsumerHeartbeat,
@@ -15,6 +13,7 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import CheckConsistency, GetStats
 from holdfast.rules import Moment
 from holdfast.rules.queue.memory_state import MemoryQueueState
+from holdfast.rules.table import RULES
 
 START_US = 1_700_000_000_000_000
 TTL_MS, GRACE_MS, INTERVAL_MS = 3000, 200, 500
@@ -26,49 +25,49 @@ class QueueHarness:
     def __init__(self):
         self.state, self.now_us, self.sent = MemoryQueueState(), START_US, 0
 
-    def say(self, client, command, after_ms=0, gone=()):
+    def apply(self, client, command, after_ms=0, gone=()):
         self.now_us += after_ms * 1000
         moment = Moment(self.now_us, self.now_us, client, gone=frozenset(gone))
         return RULES[type(command)].apply(self.state, command, moment)
 
-    def ask(self, client, command, **when):
-        return self.say(client, command, **when).answer
+    def answer_to(self, client, command, **when):
+        return self.apply(client, command, **when).answer
 
     def join(self, *tokens, ttl_ms=TTL_MS, keeps_messages=False):
         for token in tokens:
-            assert isinstance(self.ask(token[0], Join("q", token, "", token, ttl_ms, keeps_messages)), Granted)
+            assert isinstance(self.answer_to(token[0], Join("q", token, "", token, ttl_ms, keeps_messages)), Granted)
 
     def publish(self, *bodies, bound=0, **options):
         self.sent += 1
         drafts = tuple(NewMessage(body, body.encode(), **options) for body in bodies)
-        return self.say("p", Publish("q", f"call{self.sent}", drafts, bound))
+        return self.apply("p", Publish("q", f"call{self.sent}", drafts, bound))
 
-    def take(self, token, count=10, **options):
-        return self.ask(token[0], Receive("q", token, count, **options))
+    def receive(self, token, count=10, **options):
+        return self.answer_to(token[0], Receive("q", token, count, **options))
 
-    def taken(self, token, count=10, **options):
-        return [each.message.id for each in self.take(token, count, **options).deliveries]
+    def received_ids(self, token, count=10, **options):
+        return [each.message.id for each in self.receive(token, count, **options).deliveries]
 
-    def concluding(self, token, *outcomes, dead_max=0):
+    def outcomes_command(self, token, *outcomes, dead_max=0):
         return RecordOutcomes("q", token, outcomes, dead_max)
 
-    def conclude(self, token, *outcomes, dead_max=0):
-        return self.ask(token[0], self.concluding(token, *outcomes, dead_max=dead_max))
+    def record(self, token, *outcomes, dead_max=0):
+        return self.answer_to(token[0], self.outcomes_command(token, *outcomes, dead_max=dead_max))
 
-    def reap(self, *, attempts_max=3, after_ms=0, gone=(), dead_max=0):
+    def reclaim(self, *, attempts_max=3, after_ms=0, gone=(), dead_max=0):
         command = ReclaimExpired("q", INTERVAL_MS, GRACE_MS, TTL_MS, attempts_max, dead_max)
-        return self.ask("a", command, after_ms=after_ms, gone=gone)
+        return self.answer_to("a", command, after_ms=after_ms, gone=gone)
 
-    def pass_until(self, ms, *alive):
+    def checks_until(self, ms, *alive):
         """Let time pass with a check at every interval, while these consumers send heartbeats."""
         for _ in range(ms // INTERVAL_MS):
             for token in alive:
-                assert self.ask(token[0], ConsumerHeartbeat("q", token, TTL_MS), after_ms=0) == Renewed()
-            yield self.reap(after_ms=INTERVAL_MS)
+                assert self.answer_to(token[0], ConsumerHeartbeat("q", token, TTL_MS), after_ms=0) == Renewed()
+            yield self.reclaim(after_ms=INTERVAL_MS)
 
-    def lives(self, ms, *alive):
-        return list(self.pass_until(ms, *alive))
+    def advance(self, ms, *alive):
+        return list(self.checks_until(ms, *alive))
 
-    def sound(self):
-        assert self.ask("a", CheckConsistency("q")).faults == ()
-        return self.ask("a", GetStats("q"))
+    def consistent_counts(self):
+        assert self.answer_to("a", CheckConsistency("q")).faults == ()
+        return self.answer_to("a", GetStats("q"))

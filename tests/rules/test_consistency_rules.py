@@ -17,18 +17,18 @@ def stored(*entries):
 def played(pages, most=3):
     """Run a check to its end, with these pages for its commands by part and place; all other pages are empty."""
     asked, walking = [], check_pages("q", most)
-    question = next(walking)
+    command = next(walking)
     try:
         while True:
-            asked.append(question)
-            found = pages.get((question.part, question.at), pages.get(question.part, NOTHING))
-            question = walking.send(found(question) if callable(found) else found)
+            asked.append(command)
+            found = pages.get((command.part, command.at), pages.get(command.part, NOTHING))
+            command = walking.send(found(command) if callable(found) else found)
     except StopIteration as end:
         return end.value, asked
 
 
-def still_there(question):
-    return ConsistencyPage("0", tuple(word for entry in question.candidates[::2] for word in (entry, "", "")), ())
+def still_there(command):
+    return ConsistencyPage("0", tuple(word for entry in command.candidates[::2] for word in (entry, "", "")), ())
 
 
 def test_an_empty_queue_is_consistent():
@@ -47,28 +47,28 @@ def test_a_message_in_no_place_is_a_fault_only_if_it_is_still_stored():
 
 def test_messages_in_no_place_are_searched_a_second_time():
     """A failover may have put back a received message: it is in its lane again."""
-    entry, looks = NUMBERS[0], []
+    entry, checks = NUMBERS[0], []
 
     def lane(_):
-        looks.append(1)
-        return ConsistencyPage("1", (entry,), ()) if len(looks) > 1 else ConsistencyPage("0", (), ())
+        checks.append(1)
+        return ConsistencyPage("1", (entry,), ()) if len(checks) > 1 else ConsistencyPage("0", (), ())
 
     pages = {MESSAGES: stored(entry), LANES: ConsistencyPage("0", ("",), ()), READY: lane, RECHECK: still_there}
     assert played(pages)[0] == (1, ())
-    assert len(looks) == 2
+    assert len(checks) == 2
 
 
 def test_candidates_are_rechecked_in_batches_and_an_answer_may_cover_fewer():
     """Large messages make a short answer: the next command asks for the rest."""
     entries = [f"{1_700_000_000_000_000 + n}" for n in range(250)]
 
-    def some(question):
-        assert len(question.candidates) <= 200
-        return ConsistencyPage("0", still_there(question).values[: 3 * 40], ())
+    def some(command):
+        assert len(command.candidates) <= 200
+        return ConsistencyPage("0", still_there(command).values[: 3 * 40], ())
 
-    told, asked = played({MESSAGES: stored(*entries), RECHECK: some})
-    assert told.faults == ("250 messages are in no place",)
-    assert sum(question.part == RECHECK for question in asked) == 14
+    faults_of, asked = played({MESSAGES: stored(*entries), RECHECK: some})
+    assert faults_of.faults == ("250 messages are in no place",)
+    assert sum(command.part == RECHECK for command in asked) == 14
 
 
 def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
@@ -85,27 +85,27 @@ def test_a_lane_that_has_shrunk_from_its_end_is_read_again():
         RECHECK: ConsistencyPage("0", ("",) * 9, ()),
     }
     _, asked = played(pages, most=2)
-    assert [question.at for question in asked if question.part == READY] == ["1", "2", "1"]
+    assert [command.at for command in asked if command.part == READY] == ["1", "2", "1"]
 
 
 def test_a_check_of_one_instant_finds_every_kind_of_fault():
     """All engines are compared with this rule: a check that cannot find anything proves nothing."""
 
-    def told(spoil):
+    def faults_of(spoil):
         harness = QueueHarness()
         harness.join("a1", "a2")
         harness.publish("one", "two", "dies")
-        harness.taken("a1", 1)
-        [*_, dies] = harness.take("a2", 2).deliveries
-        harness.conclude("a2", MessageOutcome(dies.entry, REJECT))
-        assert harness.sound().dead == 1
+        harness.received_ids("a1", 1)
+        [*_, dies] = harness.receive("a2", 2).deliveries
+        harness.record("a2", MessageOutcome(dies.entry, REJECT))
+        assert harness.consistent_counts().dead == 1
         spoil(harness.state)
-        return harness.ask("a", CheckConsistency("q")).faults
+        return harness.answer_to("a", CheckConsistency("q")).faults
 
     def twice(state):
         [held] = state.list_held("a1", 1)
         state.add_ready("", held.message)
 
-    assert told(twice) == ("message one is in 2 places",)
-    assert told(lambda state: state.remove_consumer("a1")) == ("1 messages are held by an unknown consumer",)
-    assert told(lambda state: state._dead_order.clear()) == ("1 dead letters, 0 of them in order",)
+    assert faults_of(twice) == ("message one is in 2 places",)
+    assert faults_of(lambda state: state.remove_consumer("a1")) == ("1 messages are held by an unknown consumer",)
+    assert faults_of(lambda state: state._dead_order.clear()) == ("1 dead letters, 0 of them in order",)

@@ -28,8 +28,8 @@ from holdfast.rules.queue.state import ATTEMPTS_USED_UP, PROBATIONS_PER_TTL
 from holdfast.rules.result import Wakeup
 
 
-def over(harness, token, key="k", *, attempts_max=3, dead_max=0, gone=()):
-    return harness.ask(token[0], TakeOver("q", token, key, attempts_max, dead_max), gone=gone)
+def take_over(harness, token, key="k", *, attempts_max=3, dead_max=0, gone=()):
+    return harness.answer_to(token[0], TakeOver("q", token, key, attempts_max, dead_max), gone=gone)
 
 
 def one(answer):
@@ -45,29 +45,29 @@ def all_is_refused(harness, token):
         Leave("q", token),
         TakeOver("q", token, "k", 3),
     )
-    assert all(isinstance(harness.ask(client, word), NotHeld) for word in words)
-    assert isinstance(harness.take(token), NotHeld)
+    assert all(isinstance(harness.answer_to(client, word), NotHeld) for word in words)
+    assert isinstance(harness.receive(token), NotHeld)
 
 
-# Falls.
+# Dead consumers.
 
 
 def test_a_consumer_that_is_reclaimed_in_steps_does_not_come_back():
     """Others have some of its messages by now: every command of it is refused, and the rest follows."""
     harness = QueueHarness()
     harness.join("a1", "b1")
-    some = COSTLY_BATCH_MAX - 1  # and the consumer itself
+    some = COSTLY_BATCH_MAX - 1  # the consumer counts as one message
     for at in range(some + 2):
         harness.publish(str(at), key=f"k{at}")
-    entries = [each.entry for each in harness.take("b1", 2 * some).deliveries]
-    assert [each.requeued for each in harness.lives(TTL_MS + INTERVAL_MS, "a1") if each.requeued] == [some]
+    entries = [each.entry for each in harness.receive("b1", 2 * some).deliveries]
+    assert [each.requeued for each in harness.advance(TTL_MS + INTERVAL_MS, "a1") if each.requeued] == [some]
 
     all_is_refused(harness, "b1")
-    assert harness.conclude("b1", *(MessageOutcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
-    assert harness.ask("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
-    assert (harness.sound().held, harness.sound().consumers) == (2, 2)
-    assert (harness.reap(after_ms=INTERVAL_MS).requeued, harness.sound().consumers) == (2, 1)
-    assert isinstance(harness.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS)), NotHeld)
+    assert harness.record("b1", *(MessageOutcome(entry, ACK) for entry in entries[-2:])).lost == tuple(entries[-2:])
+    assert harness.answer_to("a", ListKeys("q", "b1", 9)).keys == (f"k{some}", f"k{some + 1}")
+    assert (harness.consistent_counts().held, harness.consistent_counts().consumers) == (2, 2)
+    assert (harness.reclaim(after_ms=INTERVAL_MS).requeued, harness.consistent_counts().consumers) == (2, 1)
+    assert isinstance(harness.answer_to("b", ConsumerHeartbeat("q", "b1", TTL_MS)), NotHeld)
 
 
 def test_the_blame_of_the_first_step_holds_for_the_rest():
@@ -79,17 +79,17 @@ def test_the_blame_of_the_first_step_holds_for_the_rest():
     harness.join("a1", "b1")
     harness.publish("1", key="k")
     harness.publish("2", key="l")
-    harness.take("b1")
+    harness.receive("b1")
     harness.now_us += TTL_MS * 1000
-    assert one(over(harness, "a1")).message.id == "1"
+    assert one(take_over(harness, "a1")).message.id == "1"
     harness.join("a1")
-    harness.reap(after_ms=GRACE_MS)
+    harness.reclaim(after_ms=GRACE_MS)
 
-    (rest,) = harness.take("a1").deliveries
+    (rest,) = harness.receive("a1").deliveries
     assert (rest.message.id, rest.message.attempts, rest.message.crashes) == ("2", 0, 1)
 
 
-# Trials.
+# Probation.
 
 
 def keeper(harness, *old, new=()):
@@ -97,13 +97,13 @@ def keeper(harness, *old, new=()):
     harness.join("b1", keeps_messages=True)
     for name in old:
         harness.publish(name, key=name)
-    assert len(harness.taken("b1")) == len(old)
-    harness.lives(2 * TTL_MS, "a1", "b1")
+    assert len(harness.received_ids("b1")) == len(old)
+    harness.advance(2 * TTL_MS, "a1", "b1")
     for name in new:
         harness.publish(name, key=name)
-    assert len(harness.taken("b1")) == len(new)
-    harness.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
-    return {each.message.id: each.message for each in harness.take("a1", BATCH_MAX, quarantine_max=True).deliveries}
+    assert len(harness.received_ids("b1")) == len(new)
+    harness.advance(TTL_MS + 2 * INTERVAL_MS, "a1")
+    return {each.message.id: each.message for each in harness.receive("a1", BATCH_MAX, quarantine_max=True).deliveries}
 
 
 def test_only_a_new_message_of_a_consumer_that_keeps_messages_takes_the_blame():
@@ -141,14 +141,14 @@ def test_a_message_past_its_probation_leaves_the_quarantine():
     harness.join("a1", "c1")
     harness.publish("1", key="1")
     harness.publish("plain")
-    harness.taken("c1")
-    harness.lives(TTL_MS + INTERVAL_MS, "a1")
+    harness.received_ids("c1")
+    harness.advance(TTL_MS + INTERVAL_MS, "a1")
     harness.join("d1", keeps_messages=True)
-    assert {each.message.crashes for each in harness.take("d1").deliveries} == {1}
-    harness.lives(2 * TTL_MS, "a1", "d1")
-    harness.lives(TTL_MS + 2 * INTERVAL_MS, "a1")
+    assert {each.message.crashes for each in harness.receive("d1").deliveries} == {1}
+    harness.advance(2 * TTL_MS, "a1", "d1")
+    harness.advance(TTL_MS + 2 * INTERVAL_MS, "a1")
 
-    assert {each.message.crashes for each in harness.take("a1").deliveries} == {0}
+    assert {each.message.crashes for each in harness.receive("a1").deliveries} == {0}
 
 
 @pytest.mark.parametrize(("early_us", "attempts"), [(1, 0), (0, 1)])
@@ -157,14 +157,14 @@ def test_probation_begins_a_part_of_the_ttl_before_the_last_heartbeat(early_us, 
     harness = QueueHarness()
     harness.join("b1", keeps_messages=True)
     harness.publish("1", key="1")
-    harness.take("b1")
+    harness.receive("b1")
     harness.now_us += TTL_MS * 1000 // PROBATIONS_PER_TTL + early_us
-    harness.ask("b", ConsumerHeartbeat("q", "b1", TTL_MS))
+    harness.answer_to("b", ConsumerHeartbeat("q", "b1", TTL_MS))
     harness.now_us += (TTL_MS + GRACE_MS) * 1000
-    harness.reap()
+    harness.reclaim()
     harness.join("a1")
 
-    assert [each.message.attempts for each in harness.take("a1").deliveries] == [attempts]
+    assert [each.message.attempts for each in harness.receive("a1").deliveries] == [attempts]
 
 
 def test_every_message_of_an_ordinary_consumer_is_on_probation():
@@ -172,11 +172,11 @@ def test_every_message_of_an_ordinary_consumer_is_on_probation():
     harness = QueueHarness()
     harness.join("a1", "b1")
     harness.publish("1")
-    harness.take("b1")
-    harness.lives(10 * TTL_MS, "a1", "b1")
-    harness.lives(TTL_MS + INTERVAL_MS, "a1")
+    harness.receive("b1")
+    harness.advance(10 * TTL_MS, "a1", "b1")
+    harness.advance(TTL_MS + INTERVAL_MS, "a1")
 
-    assert [each.message.attempts for each in harness.take("a1").deliveries] == [1]
+    assert [each.message.attempts for each in harness.receive("a1").deliveries] == [1]
 
 
 # Take-overs.
@@ -188,12 +188,12 @@ def test_a_ready_message_is_taken_over_from_any_place_in_its_lane():
     harness.join("a1")
     for key in "xky":
         harness.publish(key, key=key)
-    given = one(over(harness, "a1"))
+    given = one(take_over(harness, "a1"))
 
     assert (given.message.id, given.message.attempts, given.quarantined) == ("k", 0, False)
-    assert harness.taken("a1") == ["x", "y"]
-    assert (harness.sound().held, dict(harness.sound().counts)["received"]) == (3, 3)
-    assert harness.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True)).lost == ()
+    assert harness.received_ids("a1") == ["x", "y"]
+    assert (harness.consistent_counts().held, dict(harness.consistent_counts().counts)["received"]) == (3, 3)
+    assert harness.record("a1", MessageOutcome(given.entry, ACK, keyed=True)).lost == ()
 
 
 def test_a_live_consumers_message_is_not_taken_over():
@@ -201,11 +201,11 @@ def test_a_live_consumers_message_is_not_taken_over():
     harness = QueueHarness()
     harness.join("a1", "b1")
     harness.publish("1", key="k")
-    had = one(harness.take("b1"))
+    had = one(harness.receive("b1"))
     harness.now_us += TTL_MS * 1000 - 1
 
-    assert over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
-    assert harness.sound().consumers == 2
+    assert take_over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
+    assert harness.consistent_counts().consumers == 2
 
 
 def test_an_expired_consumer_loses_the_message_and_is_declared_dead():
@@ -213,18 +213,18 @@ def test_an_expired_consumer_loses_the_message_and_is_declared_dead():
     harness = QueueHarness()
     harness.join("a1", "b1")
     harness.publish("1", "2", key="k")
-    had = one(harness.take("b1"))
+    had = one(harness.receive("b1"))
     harness.now_us += TTL_MS * 1000
-    given = one(over(harness, "a1"))
+    given = one(take_over(harness, "a1"))
 
     assert (given.message.id, given.message.attempts, given.message.last_consumer) == ("1", 1, "b1")
     assert given.fence > had.fence
     assert given.entry != had.entry
     all_is_refused(harness, "b1")
-    assert harness.conclude("b1", MessageOutcome(had.entry, ACK)).lost == (had.entry,)
-    assert dict(harness.sound().counts)["crashed"] == 1
-    harness.conclude("a1", MessageOutcome(given.entry, ACK, keyed=True))
-    assert harness.taken("a1") == ["2"]
+    assert harness.record("b1", MessageOutcome(had.entry, ACK)).lost == (had.entry,)
+    assert dict(harness.consistent_counts().counts)["crashed"] == 1
+    harness.record("a1", MessageOutcome(given.entry, ACK, keyed=True))
+    assert harness.received_ids("a1") == ["2"]
 
 
 def test_a_consumer_whose_process_ended_loses_the_message_at_once():
@@ -232,12 +232,12 @@ def test_a_consumer_whose_process_ended_loses_the_message_at_once():
     harness = QueueHarness()
     harness.join("a1", "b1")
     harness.publish("1", key="k")
-    had = one(harness.take("b1"))
+    had = one(harness.receive("b1"))
 
-    assert over(harness, "a1", gone={"c"}) == NotTakenOver(HELD, "b1", had.fence)
-    assert one(over(harness, "a1", gone={"b"})).message.id == "1"
-    assert harness.reap(gone={"b"}).consumers == 1
-    assert harness.sound().held == 1
+    assert take_over(harness, "a1", gone={"c"}) == NotTakenOver(HELD, "b1", had.fence)
+    assert one(take_over(harness, "a1", gone={"b"})).message.id == "1"
+    assert harness.reclaim(gone={"b"}).consumers == 1
+    assert harness.consistent_counts().held == 1
 
 
 def test_after_an_outage_a_take_over_declares_no_consumer_dead():
@@ -245,20 +245,20 @@ def test_after_an_outage_a_take_over_declares_no_consumer_dead():
 
     A consumer that comes back in the postponed time loses nothing.
 
-    An end that is proven is one all the same.
+    Proof of death counts all the same.
     """
     harness = QueueHarness()
     harness.join("a1", "b1", "c1")
     harness.publish("1", key="k")
-    had = one(harness.take("b1"))
-    harness.reap()
+    had = one(harness.receive("b1"))
+    harness.reclaim()
     harness.now_us += 5 * TTL_MS * 1000
 
-    assert over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
-    assert harness.reap().postponed
+    assert take_over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
+    assert harness.reclaim().postponed
     harness.now_us += TTL_MS * 1000 - 1
-    assert over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
-    assert one(over(harness, "c1", gone={"b"})).message.id == "1"
+    assert take_over(harness, "a1") == NotTakenOver(HELD, "b1", had.fence)
+    assert one(take_over(harness, "c1", gone={"b"})).message.id == "1"
     all_is_refused(harness, "b1")
 
 
@@ -267,13 +267,13 @@ def test_after_the_postponed_time_a_message_is_taken_over():
     harness = QueueHarness()
     harness.join("a1", "b1")
     harness.publish("1", key="k")
-    harness.take("b1")
-    harness.reap()
+    harness.receive("b1")
+    harness.reclaim()
     harness.now_us += 5 * TTL_MS * 1000
-    assert harness.reap().postponed
+    assert harness.reclaim().postponed
     harness.now_us += TTL_MS * 1000
 
-    assert one(over(harness, "a1")).message.id == "1"
+    assert one(take_over(harness, "a1")).message.id == "1"
 
 
 def test_a_resent_take_over_gets_the_same_answer():
@@ -281,10 +281,10 @@ def test_a_resent_take_over_gets_the_same_answer():
     harness = QueueHarness()
     harness.join("a1")
     harness.publish("1", key="k")
-    first = over(harness, "a1")
+    first = take_over(harness, "a1")
 
-    assert over(harness, "a1") == first
-    assert dict(harness.sound().counts)["received"] == 1
+    assert take_over(harness, "a1") == first
+    assert dict(harness.consistent_counts().counts)["received"] == 1
 
 
 def test_of_two_take_overs_one_succeeds_and_the_other_learns_the_holder():
@@ -292,12 +292,12 @@ def test_of_two_take_overs_one_succeeds_and_the_other_learns_the_holder():
     harness = QueueHarness()
     harness.join("a1", "b1", "c1")
     harness.publish("1", key="k")
-    harness.take("c1")
+    harness.receive("c1")
     harness.now_us += TTL_MS * 1000
     harness.join("a1", "b1")
-    given = one(over(harness, "a1"))
+    given = one(take_over(harness, "a1"))
 
-    assert over(harness, "b1") == NotTakenOver(HELD, "a1", given.fence)
+    assert take_over(harness, "b1") == NotTakenOver(HELD, "a1", given.fence)
 
 
 def test_delayed_unknown_or_later_messages_are_not_taken_over():
@@ -305,14 +305,14 @@ def test_delayed_unknown_or_later_messages_are_not_taken_over():
     harness = QueueHarness()
     harness.join("a1", "b1")
     harness.publish("1", "2", key="k")
-    harness.conclude("b1", MessageOutcome(one(harness.take("b1")).entry, RETRY, delay_ms=500, keyed=True))
+    harness.record("b1", MessageOutcome(one(harness.receive("b1")).entry, RETRY, delay_ms=500, keyed=True))
 
-    assert over(harness, "a1") == NotTakenOver(DELAYED)
-    assert over(harness, "a1", "nothing") == NotTakenOver("")
-    assert isinstance(over(harness, "nobody"), NotHeld)
+    assert take_over(harness, "a1") == NotTakenOver(DELAYED)
+    assert take_over(harness, "a1", "nothing") == NotTakenOver("")
+    assert isinstance(take_over(harness, "nobody"), NotHeld)
     harness.now_us += 500_000
-    harness.taken("b1", 0)
-    assert one(over(harness, "a1")).message.id == "1"
+    harness.received_ids("b1", 0)
+    assert one(take_over(harness, "a1")).message.id == "1"
 
 
 def test_a_take_over_after_the_last_attempt_makes_a_dead_letter():
@@ -320,17 +320,17 @@ def test_a_take_over_after_the_last_attempt_makes_a_dead_letter():
     harness = QueueHarness()
     harness.join("a1", "b1")
     harness.publish("1", "2", key="k")
-    harness.take("b1")
+    harness.receive("b1")
     harness.now_us += TTL_MS * 1000
     harness.join("a1", "c1")
-    harness.take("c1", wait=True)
-    dealt = harness.say("a", TakeOver("q", "a1", "k", 1, 1))
+    harness.receive("c1", wait=True)
+    dealt = harness.apply("a", TakeOver("q", "a1", "k", 1, 1))
 
     assert dealt == (NotTakenOver(DEAD), [Wakeup("c", "c1")])
-    (letter,) = harness.ask("a", ListDeadLetters("q", "", 10)).dead_letters
+    (letter,) = harness.answer_to("a", ListDeadLetters("q", "", 10)).dead_letters
     assert (letter.reason, letter.message.id, letter.message.attempts) == (ATTEMPTS_USED_UP, "1", 1)
-    assert harness.taken("c1") == ["2"]
-    assert harness.sound().dead == 1
+    assert harness.received_ids("c1") == ["2"]
+    assert harness.consistent_counts().dead == 1
 
 
 def test_a_take_over_obeys_the_cap_of_dead_letters():
@@ -340,22 +340,22 @@ def test_a_take_over_obeys_the_cap_of_dead_letters():
     for name in "xy":
         harness.join(f"b{name}")
         harness.publish(name, key=name)
-        harness.take(f"b{name}")
+        harness.receive(f"b{name}")
         harness.now_us += TTL_MS * 1000
         harness.join("a1")
-        assert over(harness, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DEAD)
+        assert take_over(harness, "a1", name, attempts_max=1, dead_max=1) == NotTakenOver(DEAD)
 
-    assert [each.message.id for each in harness.ask("a", ListDeadLetters("q", "", 10)).dead_letters] == ["y"]
-    assert dict(harness.sound().counts)["evicted"] == 1
+    assert [each.message.id for each in harness.answer_to("a", ListDeadLetters("q", "", 10)).dead_letters] == ["y"]
+    assert dict(harness.consistent_counts().counts)["evicted"] == 1
 
 
 def test_a_take_over_ends_the_wait_of_its_consumer():
     """A wake-up would be wasted on it, and another consumer would wait for it."""
     harness = QueueHarness()
     harness.join("a1", "b1")
-    harness.take("b1", wait=True)
-    harness.take("a1", wait=True)
+    harness.receive("b1", wait=True)
+    harness.receive("a1", wait=True)
     assert harness.publish("1", key="k").wakeups == [Wakeup("b", "b1")]
-    assert one(over(harness, "a1")).message.id == "1"
+    assert one(take_over(harness, "a1")).message.id == "1"
 
     assert harness.publish("2").wakeups == []

@@ -1,4 +1,4 @@
-"""The law itself, under random programs: what must hold after every step, whatever comes before it."""
+"""The rules of a lease under random programs: what must hold after every step, whatever comes before it."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from holdfast.commands import Acquire, Break, Busy, Granted, ReleaseLease, Renew, Undo, WaiterHeartbeat
 from holdfast.rules import Moment, Record
 from holdfast.rules.lease import OFFER_MAX_US, advance
+from holdfast.rules.table import RULES
 
 TTL_MS = 1_000
 TOKENS = ("t1", "t2", "t3", "t4")
@@ -15,11 +16,11 @@ MS = 1_000
 few = st.sampled_from([*[frozenset()] * 20, frozenset("a"), frozenset("b"), frozenset("c")])
 steps = st.lists(
     st.tuples(
-        st.sampled_from(("ask", "wait", "wait", "wait", "renew", "release", "undo", "break", "mark")),
+        st.sampled_from(("acquire", "wait", "wait", "wait", "renew", "release", "undo", "break", "heartbeat")),
         st.sampled_from(TOKENS),
         st.sampled_from((0, 0, 0, 1, 1, 300, 999, 1_000, 1_001, 6_000)),  # milliseconds that pass before it
         few,  # proven dead
-        few,  # fallen silent
+        few,  # without a recent heartbeat
     ),
     max_size=40,
 )
@@ -28,18 +29,18 @@ steps = st.lists(
 def command_for(kind, token, record):
     fence = record.holder.fence if record.holder else 0
     return {
-        "ask": Acquire("n", token, "o", TTL_MS, wait=False),
+        "acquire": Acquire("n", token, "o", TTL_MS, wait=False),
         "wait": Acquire("n", token, "o", TTL_MS, wait=True),
         "renew": Renew("n", token, TTL_MS),
         "release": ReleaseLease("n", token),
         "undo": Undo("n", token),
         "break": Break("n", fence, "why"),
-        "mark": WaiterHeartbeat("n"),
+        "heartbeat": WaiterHeartbeat("n"),
     }[kind]
 
 
 def program(script):
-    """Run it; every step as (before, command, moment, step)."""
+    """Run the script, and yield every step as (before, command, moment, step)."""
     record, now_us = Record(), 1_000_000_000
     for kind, token, passes_ms, gone, silent in script:
         now_us += passes_ms * MS
@@ -54,12 +55,12 @@ def program(script):
 @settings(max_examples=400, deadline=None)
 @given(steps)
 def test_fences_only_grow_and_no_two_grants_share_one(script):
-    """A resource that compares fences must be able to tell any two holders apart, for ever."""
-    newest, server_of = 0, {}
+    """A resource that compares fences can tell any two holders apart, for ever."""
+    newest, token_of = 0, {}
     for before, command, _, step in program(script):
         assert step.record.fence >= before.fence
         if isinstance(step.answer, Granted):
-            token = server_of.setdefault(step.answer.fence, command.token)
+            token = token_of.setdefault(step.answer.fence, command.token)
             assert token == command.token
             assert step.answer.fence >= newest
             newest = step.answer.fence
@@ -67,7 +68,7 @@ def test_fences_only_grow_and_no_two_grants_share_one(script):
 
 @settings(max_examples=400, deadline=None)
 @given(steps)
-def test_a_lease_that_runs_is_taken_from_nobody(script):
+def test_no_command_of_another_token_ends_a_held_lease(script):
     """Only its own token, force, proof of death or the end of its ttl ends a lease."""
     for before, command, moment, step in program(script):
         held = before.holder
@@ -80,13 +81,13 @@ def test_a_lease_that_runs_is_taken_from_nobody(script):
 
 @settings(max_examples=400, deadline=None)
 @given(steps)
-def test_a_waiter_that_lives_is_never_forgotten(script):
-    """It waits, is offered the lease, or has ended by its own word; a missed offer only costs its place."""
+def test_a_live_waiter_is_never_forgotten(script):
+    """It waits, has an offer, or ended by its own command; a missed offer only costs its place."""
     waiting = set()
     for before, command, moment, step in program(script):
         after = step.record
-        fallen = moment.gone | moment.silent
-        waiting = {token for token in waiting if CLIENT_OF[token] not in fallen}
+        dead = moment.gone | moment.silent
+        waiting = {token for token in waiting if CLIENT_OF[token] not in dead}
         if isinstance(command, Acquire):
             waiting.discard(command.token)
             if command.wait and isinstance(step.answer, Busy):
@@ -101,8 +102,8 @@ def test_a_waiter_that_lives_is_never_forgotten(script):
 
 @settings(max_examples=400, deadline=None)
 @given(steps)
-def test_nobody_overtakes_the_queue(script):
-    """Whoever is granted was first in line, or nobody lived in the line at all."""
+def test_a_grant_never_overtakes_the_waiting_line(script):
+    """The new holder was the first in line, or the line had no live waiter."""
     for before, command, moment, step in program(script):
         if not isinstance(step.answer, Granted):
             continue
@@ -114,7 +115,7 @@ def test_nobody_overtakes_the_queue(script):
 @settings(max_examples=200, deadline=None)
 @given(steps)
 def test_an_offer_is_short_and_a_free_name_has_no_waiters(script):
-    """An offer to somebody who sleeps must not keep the others for a whole ttl, nor may they wait for nothing."""
+    """An offer to a process that sleeps must not delay the others for a whole ttl, and a free name has no waiters."""
     for _, _, moment, step in program(script):
         holder = step.record.holder
         if holder is not None and holder.offered:
@@ -125,10 +126,10 @@ def test_an_offer_is_short_and_a_free_name_has_no_waiters(script):
 @settings(max_examples=200, deadline=None)
 @given(steps)
 def test_every_command_may_be_sent_twice(script):
-    """The second copy of a command, in the same moment, changes nothing that anybody could see."""
+    """The second copy of a command, at the same moment, changes nothing that a client could see."""
     for before, command, moment, step in program(script):
         if isinstance(command, Break):
-            continue  # the second copy finds the lease ended, and says so
+            continue  # the second copy finds the lease ended, and answers that
         again = RULES[type(command)].apply(step.record, command, moment)
 
         assert type(again.answer) is type(step.answer), (before, command)
@@ -136,18 +137,18 @@ def test_every_command_may_be_sent_twice(script):
         assert again.record.waiters == step.record.waiters
 
 
-def silent_beside_a_word_of_the_holder():
-    """Whoever fell silent stays in the line until somebody looks at it; the holder's own word needs no look."""
-    nobody, b = frozenset(), frozenset("b")
-    waits = [("ask", "t2", 0, nobody, nobody), ("wait", "t3", 0, nobody, nobody), ("wait", "t1", 0, nobody, nobody)]
-    return [*waits, ("ask", "t2", 0, nobody, b)]
+def silent_waiter_beside_a_command_of_the_holder():
+    """A silent waiter stays in line until a command advances the record; the holder's own command does not."""
+    none, b = frozenset(), frozenset("b")
+    waits = [("acquire", "t2", 0, none, none), ("wait", "t3", 0, none, none), ("wait", "t1", 0, none, none)]
+    return [*waits, ("acquire", "t2", 0, none, b)]
 
 
 @settings(max_examples=400, deadline=None)
 @given(steps)
-@example(silent_beside_a_word_of_the_holder())
-def test_the_line_keeps_its_order_and_its_first_is_served(script):
-    """First in, first out: nobody is put before somebody who waits already, and an offer goes to the head."""
+@example(silent_waiter_beside_a_command_of_the_holder())
+def test_the_waiting_line_keeps_its_order_and_serves_its_first(script):
+    """First in, first out: a newcomer goes to the end of the line, and an offer goes to its first live waiter."""
     for before, _, _, step in program(script):
         line = [waiter.token for waiter in before.waiters]
         after = [waiter.token for waiter in step.record.waiters]

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import InvalidConfig
 from holdfast.engines.redis.promise import promised, promised_by_all
-from holdfast.engines.redis.server_info import MOSTLY, ServerFacts
+from holdfast.engines.redis.server_info import NOT_DURING_REWRITE, ServerFacts
 from holdfast.engines.sqlite.promise import promised as promised_by_file
 from holdfast.rules.promise import LEVELS, SCOPES, WORDS, difference, missing, required
 
@@ -17,7 +17,7 @@ DOMAIN = {
     "replicas": (0, 1, None),
     "known": (0, 2),
     "aof": (True, False, None),
-    "appendfsync": ("always", MOSTLY, "everysec", None),
+    "appendfsync": ("always", NOT_DURING_REWRITE, "everysec", None),
     "maxmemory": (0, 1_000_000, None),
     "maxmemory_policy": ("noeviction", "volatile-ttl", None),
     "min_replicas": (0, 1, None),
@@ -105,7 +105,7 @@ def test_what_is_to_change_does_change_it():
         ("connect to the primary", {"role": "primary"}),
         ("maxmemory-policy noeviction", {"maxmemory_policy": "noeviction"}),
         ("appendonly yes", {"aof": True}),
-        ("appendfsync always", {"appendfsync": MOSTLY}),
+        ("appendfsync always", {"appendfsync": NOT_DURING_REWRITE}),
         ("no-appendfsync-on-rewrite no", {"appendfsync": "always"}),
     ]
 
