@@ -1,4 +1,4 @@
-"""How long until the next attempt: growing, bounded, and never quite the same for two that failed together."""
+"""The delay before the next attempt: growing, bounded, and different for two messages that failed together."""
 
 import pytest
 
@@ -16,8 +16,8 @@ def test_every_delay_lies_within_the_jitter_around_its_step():
 
 
 @pytest.mark.acceptance("A1-28")
-def test_without_jitter_a_delay_is_exact_and_never_too_large_to_count():
-    """Also after so many attempts that no number could hold the step."""
+def test_without_jitter_a_delay_is_exact_and_bounded():
+    """Also after so many attempts that the power would overflow."""
     backoff = Backoff(first=0.5, factor=10, most=300, jitter=0)
 
     assert [backoff.delay_ms(attempt) for attempt in (1, 2, 3, 4, 10_000)] == [500, 5000, 50_000, 300_000, 300_000]

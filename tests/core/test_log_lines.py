@@ -1,4 +1,4 @@
-"""The lines of the log: whoever reads them at night has no page beside them."""
+"""The lines of the log: an operator reads them at night, without the documentation."""
 
 import pytest
 
@@ -9,22 +9,22 @@ from holdfast.observer import emit
 LINES = [
     (("lost", "x", 7, 1.23456789, "expired"), "holdfast: lost 'x' fence=7 seconds=1.235: expired"),
     (("abandoned", "x", 7), "holdfast: abandoned 'x' fence=7"),
-    (("reclaimed", "jobs", None, None, "1 consumer"), "holdfast: reaped 'jobs': 1 consumer"),
-    (("engine replaced", "", None, None, "a before, b now"), "holdfast: engine replaced: a before, b now"),
-    (("clock_jumped", "", None, -3.0), "holdfast: clock jumped seconds=-3.000"),
+    (("reclaimed", "jobs", None, None, "1 consumer"), "holdfast: reclaimed 'jobs': 1 consumer"),
+    (("engine_restarted", "", None, None, "a before, b now"), "holdfast: engine_restarted: a before, b now"),
+    (("clock_jumped", "", None, -3.0), "holdfast: clock_jumped seconds=-3.000"),
     (("unavailable", "x", None, None, "away", 3), "holdfast: unavailable 'x': away (and 2 more like it)"),
 ]
 
 
-@pytest.mark.parametrize(("told", "line"), LINES)
-def test_a_line_has_what_is_known_and_no_gaps(caplog, told, line):
-    """What is of no lease shows no empty name, and nothing has nine digits behind its point."""
-    emit(None, *told)
+@pytest.mark.parametrize(("event", "line"), LINES)
+def test_a_log_line_shows_what_is_known_without_gaps(caplog, event, line):
+    """An event of no lease shows no empty name, and seconds have three decimals."""
+    emit(None, *event)
     assert [record.getMessage() for record in caplog.records] == [line]
 
 
-def test_one_is_one():
-    """Of what a look for the dead has found."""
+def test_a_count_of_one_is_singular():
+    """The line about reclaimed consumers reads as a sentence."""
     assert (
         reclaim_shown(Reclaimed(checked=True, postponed=False, consumers=1, requeued=1, dead_lettered=0, next_ms=0))
         == "1 consumer, 1 message ready again, 0 dead"

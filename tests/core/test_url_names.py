@@ -1,4 +1,4 @@
-"""What is refused of a URL: told with the name under which it was given, and without what may be a secret."""
+"""Errors about a URL name the setting that it came from, and show no secret."""
 
 import asyncio
 
@@ -33,8 +33,8 @@ def by_asyncio(*url):
 
 @pytest.mark.parametrize("connected", [by_blocking, by_asyncio])
 @pytest.mark.parametrize("url", BAD)
-def test_a_bad_url_of_the_variable_is_called_by_its_name(monkeypatch, connected, url):
-    """Whoever calls `connect()` has written no url anywhere, and would look for one."""
+def test_an_error_about_the_url_of_the_variable_names_the_variable(monkeypatch, connected, url):
+    """A program that calls `connect()` has no url in it, and its author would look for one."""
     monkeypatch.setenv("HOLDFAST_URL", url)
     with pytest.raises(InvalidConfig) as refused:
         connected()
@@ -42,23 +42,23 @@ def test_a_bad_url_of_the_variable_is_called_by_its_name(monkeypatch, connected,
 
 
 @pytest.mark.parametrize("url", BAD)
-def test_a_bad_url_of_the_program_is_called_url_whatever_the_variable_says(monkeypatch, url):
-    """The variable is not looked at then: to name it would lead astray."""
+def test_an_error_about_the_url_of_the_program_names_the_argument(monkeypatch, url):
+    """The variable has no effect then, so naming it would mislead."""
     monkeypatch.setenv("HOLDFAST_URL", "memory://")
     with pytest.raises(InvalidConfig) as refused:
         by_blocking(url)
     assert refused.value.setting in ("url", "option speed")
 
 
-def test_an_engine_of_the_variable_that_cannot_keep_it_is_called_by_that_name(monkeypatch, tmp_path):
-    """It is told later, when a queue is asked for, and is the same mistake."""
+def test_an_error_about_a_missing_capability_names_the_variable(monkeypatch, tmp_path):
+    """The error comes later, when the program makes a queue, and is the same mistake."""
     monkeypatch.setenv("HOLDFAST_URL", f"file://{tmp_path}")
     with holdfast.connect() as client, pytest.raises(InvalidConfig, match=r"^HOLDFAST_URL=.* no queues"):
         client.queue("jobs")
 
 
-def test_a_namespace_of_the_program_is_not_taken_for_one_of_the_variable(monkeypatch, tmp_path):
-    """It is an argument, whatever the variable says."""
+def test_an_error_about_a_namespace_names_the_argument(monkeypatch, tmp_path):
+    """The namespace is an argument, whatever the variable contains."""
     monkeypatch.setenv("HOLDFAST_URL", f"sqlite://{tmp_path}/leases.db")
     with pytest.raises(InvalidConfig) as refused:
         holdfast.connect(namespace="tenant")
@@ -68,15 +68,15 @@ def test_a_namespace_of_the_program_is_not_taken_for_one_of_the_variable(monkeyp
 @pytest.mark.parametrize(
     "url", ["sqlite:///srv/1#hunter2", "file:///srv/1#", "redis://:1#hunter2@db", "memory://#hunter2"]
 )
-def test_what_stands_behind_a_hash_is_not_dropped_in_silence(url):
-    """`team#1.db` and `team#2.db` would be one file: each team would wait for the other, and nobody would know why."""
-    with pytest.raises(InvalidConfig, match="written %23") as refused:
+def test_a_url_with_a_hash_is_refused(url):
+    """`team#1.db` and `team#2.db` would be one file, and each team would wait for the other without a reason."""
+    with pytest.raises(InvalidConfig, match="write %23") as refused:
         holdfast.connect(url)
     assert "hunter2" not in f"{refused.value} {refused.value.args}"
 
 
 @pytest.mark.parametrize("url", ["sqlite:///srv/leases.db", "file:///srv", "memory://", "redis://db"])
-def test_the_value_of_an_option_that_nobody_knows_is_not_told(url):
+def test_the_value_of_an_unknown_option_is_not_shown(url):
     """It may be the password of another engine, and errors are logged."""
     with pytest.raises(InvalidConfig) as refused:
         holdfast.connect(f"{url}?passwort=hunter2")
@@ -89,7 +89,7 @@ def test_the_value_of_an_option_that_nobody_knows_is_not_told(url):
     "url", ["unix://", "unix:///", "unix://s.sock", "unix://run/s.sock", "unix://me:pw@run/s.sock"]
 )
 def test_a_socket_is_named_by_its_absolute_path(url):
-    """Of a relative one the first part would be dropped, and the rest looked for at the root."""
+    """A URL parser would drop the first part of a relative path, and look for the rest at the root."""
     with pytest.raises(InvalidConfig, match="by its absolute path"):
         holdfast.connect(url)
     holdfast.connect("unix://me:pw@/run/s.sock").close()

@@ -179,7 +179,7 @@ class MemoryTombstones:
         return hash(frozenset(self))
 
     def __repr__(self) -> str:
-        return f"Graves({list(self)})"
+        return f"MemoryTombstones({list(self)})"
 
 
 NO_WAITERS = Waiters({}, {})

@@ -1,10 +1,10 @@
-"""What messages and works say of themselves, to people who print them."""
+"""The repr of messages and assignments."""
 
 import holdfast
 
 
-def test_a_message_says_where_it_is():
-    """One that was given back is in flight with somebody else, if at all."""
+def test_the_repr_of_a_message_shows_its_state():
+    """A message that was given back shows as lost: another consumer may have it."""
     with holdfast.connect("memory://") as client:
         queue = client.queue("says of itself")
         queue.publish_many([1, 2])
@@ -15,6 +15,6 @@ def test_a_message_says_where_it_is():
         assert repr(done).endswith(" attempt=1 ack>")
         assert repr(left).endswith(" attempt=1 lost>")
         with queue.owner() as owner:
-            work = owner.next(timeout=5).assignment
-            assert repr(work).endswith(f" fence={work.fence} owned>")
-        assert repr(work).endswith(f" fence={work.fence} lost>")
+            assignment = owner.next(timeout=5).assignment
+            assert repr(assignment).endswith(f" fence={assignment.fence} owned>")
+        assert repr(assignment).endswith(f" fence={assignment.fence} lost>")
