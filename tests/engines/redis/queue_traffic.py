@@ -50,16 +50,16 @@ class Traffic:
             drafts.append(
                 NewMessage(f"{self.calls}/{number}", b"body", delay_ms=wait_ms, key=key, lane=self.by.choice(BUSY))
             )
-        self.peer.say(Publish(self.name, f"call {self.calls}", tuple(drafts)))
+        self.peer.send(Publish(self.name, f"call {self.calls}", tuple(drafts)))
 
     def join(self, ttl_ms=LONG_MS):
         self.fresh += 1
         self.held[f"t{self.fresh}"] = []
-        self.peer.say(Join(self.name, f"t{self.fresh}", "", "somebody", ttl_ms))
+        self.peer.send(Join(self.name, f"t{self.fresh}", "", "somebody", ttl_ms))
 
     def take(self):
         token = self.by.choice(list(self.held))
-        taken = self.peer.say(Receive(self.name, token, self.by.choice((1, 3, 9)), lanes=BUSY, quarantine_max=1))
+        taken = self.peer.send(Receive(self.name, token, self.by.choice((1, 3, 9)), lanes=BUSY, quarantine_max=1))
         self.held[token] += [each.entry for each in taken.deliveries]
 
     def conclude(self):
@@ -71,31 +71,31 @@ class Traffic:
             for entry in entries
         )
         if said:
-            self.peer.say(RecordOutcomes(self.name, token, said))
+            self.peer.send(RecordOutcomes(self.name, token, said))
 
     def take_over(self):
         token = self.by.choice(list(self.held))
-        answer = self.peer.say(TakeOver(self.name, token, self.by.choice(KEYS), 9))
+        answer = self.peer.send(TakeOver(self.name, token, self.by.choice(KEYS), 9))
         self.held[token] += [each.entry for each in getattr(answer, "deliveries", ())]
 
     def leave(self):
         if len(self.held) > 2:
             token = self.by.choice(list(self.held))
-            self.peer.say(Leave(self.name, token))
+            self.peer.send(Leave(self.name, token))
             del self.held[token]
 
     def die(self):
         """Somebody's time is over, and somebody else looks."""
         token = self.by.choice(list(self.held))
-        self.peer.say(ConsumerHeartbeat(self.name, token, 1))
-        self.peer.say(ReclaimExpired(self.name, 1, 0, 1, 9, 0))
+        self.peer.send(ConsumerHeartbeat(self.name, token, 1))
+        self.peer.send(ReclaimExpired(self.name, 1, 0, 1, 9, 0))
         self.held[token] = []
         self.join()
         if len(self.held) > 2:
             del self.held[token]
 
     def letters(self):
-        dead = self.peer.say(ListDeadLetters(self.name, "", 6)).dead_letters
+        dead = self.peer.send(ListDeadLetters(self.name, "", 6)).dead_letters
         ids = tuple(each.message.id for each in dead if "/" in each.message.id)
         if ids:
-            self.peer.say(self.by.choice((Redrive, Purge))(self.name, ids))
+            self.peer.send(self.by.choice((Redrive, Purge))(self.name, ids))

@@ -141,7 +141,7 @@ class Peer:
     def __init__(self, url):
         self._transport = open_engine(config.settings(url)).blocking()
 
-    def say(self, command):
+    def send(self, command):
         answer = self._transport.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
@@ -149,7 +149,7 @@ class Peer:
         """All of a queue, in pages of so many."""
 
         async def ask(command):
-            return self.say(command)
+            return self.send(command)
 
         return run(check_consistency(ask, name, most=most))
 

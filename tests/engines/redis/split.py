@@ -21,7 +21,16 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 import holdfast
-from holdfast.testing import GuardedFile, History, Recorder, Workers, overlapping_holders, read_line, ready, send_line
+from holdfast.testing import (
+    GuardedFile,
+    History,
+    Recorder,
+    WorkerProcesses,
+    overlapping_holders,
+    read_line,
+    ready,
+    send_line,
+)
 from tests.support.networks import Network
 from tests.support.sentinels import Sentinels
 
@@ -75,7 +84,7 @@ def turn(hf, guard, recorder, accepted, confirm):
 def play(network, variant, kind, seconds, folder):
     homes = [network.home(name) for name in ("s0", "s1", "s2", "w0", "w1", "w2", "c0", "c1")]
     confirm = "replicas" if variant == "confirm" else None
-    with Sentinels(kind, arguments=SETTINGS[variant], homes=homes[:6]) as group, Workers() as workers:
+    with Sentinels(kind, arguments=SETTINGS[variant], homes=homes[:6]) as group, WorkerProcesses() as workers:
         places = [(each.host, each.port) for each in group.sentinels]
         common = {"url": group.url, "sentinels": places, "folder": folder, "confirm": confirm}
         sides = [

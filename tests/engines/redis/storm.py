@@ -17,7 +17,7 @@ from pathlib import Path
 from leftovers import look_after
 
 import holdfast
-from holdfast.testing import Workers, eventually, read_line, ready, send_line
+from holdfast.testing import WorkerProcesses, eventually, read_line, ready, send_line
 from holdfast.testing.servers import LOOPBACK
 from tests.support.clusters import Cluster
 from tests.support.networks import Network
@@ -138,7 +138,7 @@ def struck(fault, server, network, homes):
 def play(network, sort, kind, fault, leases, waiters):
     places = [network.home(f"s{number}") if network else LOOPBACK for number in range(6)]
     clients = network.home("clients") if network else LOOPBACK
-    with GROUPS[sort](kind, homes=places) as group, Workers() as workers:
+    with GROUPS[sort](kind, homes=places) as group, WorkerProcesses() as workers:
         homes = dict(zip([*group.servers, *getattr(group, "sentinels", ())], places, strict=True))
         homes["clients"] = clients
         worker = workers.start(f"{__file__}:crowd", home=clients, url=group.url, leases=leases, waiters=waiters)

@@ -151,12 +151,12 @@ def test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back(place, clo
 def test_a_clock_set_back_makes_a_dead_holders_lease_last(place, clock):
     """The other half of the limit: exclusion stands, and whoever waits for a dead holder waits for longer."""
     peer = place.peer()
-    assert isinstance(peer.say(Acquire("x", "dead", "", 500, wait=False)), Granted)
+    assert isinstance(peer.send(Acquire("x", "dead", "", 500, wait=False)), Granted)
 
     clock.shift(-30, place.server)
     time.sleep(0.7)
 
-    busy = peer.say(Acquire("x", "heir", "", 1000, wait=False))
+    busy = peer.send(Acquire("x", "heir", "", 1000, wait=False))
     assert isinstance(busy, Busy)
     assert busy.remaining_ms > 20_000
 

@@ -43,7 +43,7 @@ def looked(peer, between, most):
 
     async def ask(page):
         between(page)
-        return peer.say(page)
+        return peer.send(page)
 
     return run(check_consistency(ask, "q", most=most))
 
@@ -72,12 +72,12 @@ def test_a_queue_in_motion_is_never_told_to_be_unsound(peer, most):
 def test_nothing_is_passed_over_in_a_lane_out_of_which_others_take(peer, robbed):
     """Whoever takes over takes from anywhere: what is behind moves up, past whoever reads from the end."""
     keys = [f"key {n}" for n in range(120)]
-    peer.say(Join("q", "robber", "", "robber", LONG_MS))
-    peer.say(Publish("q", "1", tuple(NewMessage(key, b"x", key=key) for key in keys)))
+    peer.send(Join("q", "robber", "", "robber", LONG_MS))
+    peer.send(Publish("q", "1", tuple(NewMessage(key, b"x", key=key) for key in keys)))
 
     def rob(page):
         for _ in range(robbed if page.part == READY and page.at != "1" and len(keys) > robbed else 0):
-            assert peer.say(TakeOver("q", "robber", keys.pop(), 3)).deliveries
+            assert peer.send(TakeOver("q", "robber", keys.pop(), 3)).deliveries
 
     assert looked(peer, rob, 5).faults == ()
     assert len(keys) < 90
@@ -92,11 +92,11 @@ def quiet(peer):
         NewMessage("held", b"x", lane="own"),
         NewMessage("dies", b"x", lane="own"),
     ]
-    peer.say(Publish("q", "quiet", (*drafts, NewMessage("late", b"x", delay_ms=LONG_MS))))
+    peer.send(Publish("q", "quiet", (*drafts, NewMessage("late", b"x", delay_ms=LONG_MS))))
     for token in ("idle", "lazy"):
-        peer.say(Join("q", token, "", token, LONG_MS))
-    dies = peer.say(Receive("q", "idle", 2, lanes=("own",))).deliveries[1]
-    peer.say(RecordOutcomes("q", "idle", (MessageOutcome(dies.entry, REJECT, reason="r"),)))
+        peer.send(Join("q", token, "", token, LONG_MS))
+    dies = peer.send(Receive("q", "idle", 2, lanes=("own",))).deliveries[1]
+    peer.send(RecordOutcomes("q", "idle", (MessageOutcome(dies.entry, REJECT, reason="r"),)))
 
 
 class Hand:
@@ -234,7 +234,7 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
     pages = []
 
     async def ask(page):
-        pages.append(peer.say(page))
+        pages.append(peer.send(page))
         return pages[-1]
 
     running = other.start(work)
@@ -266,11 +266,11 @@ def test_large_messages_make_short_pages(one_server, peer):
     """A page is bounded in bytes as well: a server that copies gigabytes serves nobody."""
     body = b"x" * 30_000
     for n in range(0, 400, 20):
-        peer.say(Publish("q", f"{n}", tuple(NewMessage(f"{m}", body, key=f"k{m % 200}") for m in range(n, n + 20))))
+        peer.send(Publish("q", f"{n}", tuple(NewMessage(f"{m}", body, key=f"k{m % 200}") for m in range(n, n + 20))))
     pages = []
 
     async def ask(page):
-        pages.append((page.part, peer.say(page)))
+        pages.append((page.part, peer.send(page)))
         return pages[-1][1]
 
     assert run(check_consistency(ask, "q")) == (400, ())
@@ -280,7 +280,7 @@ def test_large_messages_make_short_pages(one_server, peer):
 
 def test_whatever_bytes_somebody_has_written_there_a_check_reads_them(one_server, peer):
     """Entries, ids, keys and consumers that are no text are looked for as they are."""
-    peer.say(Publish("q", "1", (NewMessage("ours", b"x", key="k"),)))
+    peer.send(Publish("q", "1", (NewMessage("ours", b"x", key="k"),)))
     one_server.command("HSET", f"{KEY}:messages", b"\xff\xfe", b"\xff what?", b"\xfd", b"nowhere")
     one_server.command("RPUSH", f"{KEY}:ready:", b"\xff\xfe")
     one_server.command("HSET", f"{KEY}:heads", b"\xfa", b"\xfb \xfc")

@@ -132,19 +132,19 @@ def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_
     place = place_on(server)
     client, peer = place.connect(), place.peer()
     held = client.lock("x", ttl=1.0).acquire()
-    assert isinstance(peer.say(Acquire("held", "aa", "", 20_000, wait=False)), Granted)
-    assert isinstance(peer.say(Acquire("undone", "bb", "", 20_000, wait=False)), Granted)
+    assert isinstance(peer.send(Acquire("held", "aa", "", 20_000, wait=False)), Granted)
+    assert isinstance(peer.send(Acquire("undone", "bb", "", 20_000, wait=False)), Granted)
     server.command("CONFIG", "SET", "maxmemory", 1)
 
     with pytest.raises(Unavailable) as full:
         client.lock("y").acquire(timeout=5)
     renewed = len(place.kinds("renewed"))
     place.until("renewed", renewed + 1)
-    assert peer.say(Renew("held", "aa", 20_000)) == Renewed()
-    peer.say(Undo("undone", "bb"))
-    peer.say(Undo("never seen", "cc"))
+    assert peer.send(Renew("held", "aa", 20_000)) == Renewed()
+    peer.send(Undo("undone", "bb"))
+    peer.send(Undo("never seen", "cc"))
     held.release()
-    released_again = [peer.say(ReleaseLease("held", "aa")) for _ in range(2)]
+    released_again = [peer.send(ReleaseLease("held", "aa")) for _ in range(2)]
 
     assert full.value.reason == "full"
     assert released_again == [Released(), Released()]

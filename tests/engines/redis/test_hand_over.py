@@ -198,21 +198,21 @@ def test_who_may_not_block_on_the_server_listens(server, new_server, place_on, r
 def test_a_command_costs_the_same_whether_two_wait_or_thousands(sync):
     """A script that read the whole queue would hold up everybody on the server, at each hand-over."""
     peer, server = sync.peer(), sync.server
-    assert isinstance(peer.say(Acquire("x", "first", "", 20_000, wait=True)), Granted)
+    assert isinstance(peer.send(Acquire("x", "first", "", 20_000, wait=True)), Granted)
 
     def hand_over(token, heir):
         server.command("CONFIG", "RESETSTAT")
-        peer.say(ReleaseLease("x", token))
-        assert isinstance(peer.say(Acquire("x", heir, "", 20_000, wait=True)), Granted)
+        peer.send(ReleaseLease("x", token))
+        assert isinstance(peer.send(Acquire("x", heir, "", 20_000, wait=True)), Granted)
         lines = server.command("INFO", "commandstats").split(b"\r\n")
         calls = [line for line in lines if line.startswith(b"cmdstat_")]
         return {line.split(b":")[0]: int(line.split(b"calls=")[1].split(b",")[0]) for line in calls}
 
     for number in range(3):
-        assert isinstance(peer.say(Acquire("x", f"t{number}", "", 20_000, wait=True)), Busy)
+        assert isinstance(peer.send(Acquire("x", f"t{number}", "", 20_000, wait=True)), Busy)
     few = hand_over("first", "t0")
     for number in range(3, 3000):
-        peer.say(Acquire("x", f"t{number}", "", 20_000, wait=True))
+        peer.send(Acquire("x", f"t{number}", "", 20_000, wait=True))
     many = hand_over("t0", "t1")
 
     for calls in (few, many):

@@ -10,7 +10,7 @@ from redis_faces import ACQUIRES, calls_of, lengthy
 import holdfast
 from holdfast.commands import Acquire, Granted, ReleaseLease, Renew, Renewed
 from holdfast.core.step import run
-from holdfast.engines.redis.routing import AT_ONCE
+from holdfast.engines.redis.routing import COMMANDS_PER_WRITE
 from holdfast.testing import eventually
 
 MANY = 3000
@@ -47,7 +47,7 @@ def test_thousands_of_leases_are_renewed_in_bounded_batches(new_server, place_on
     assert len(keepers) == 1
     assert len({sent.connection for sent in renewals}) == 1
     assert names == 2
-    assert MANY / AT_ONCE <= round_trips < MANY / 10
+    assert MANY / COMMANDS_PER_WRITE <= round_trips < MANY / 10
     assert place.kinds("lost", "renewed_late", "renewal_failed") == []
 
 

@@ -48,7 +48,7 @@ def keyed(call, *keys, lane=""):
 
 
 def taken_by(peer, token, most=9, **how):
-    return [each.entry for each in peer.say(Receive("q", token, most, **how)).deliveries]
+    return [each.entry for each in peer.send(Receive("q", token, most, **how)).deliveries]
 
 
 def ended(token, *entries, kind=ACK):
@@ -117,14 +117,14 @@ def test_a_key_of_another_kind_is_told_and_no_order_is_changed_by_half(one_serve
     """T21, for messages with keys: whoever has written there, the command says so, and has changed nothing."""
     server, peer = one_server, one_peer
     for token in ("t1", "t2"):
-        peer.say(Join("q", token, "", "me", LONG_MS))
-    assert isinstance(peer.say(Join("q", "t3", "", "late soon", 1)), Granted)
-    peer.say(keyed("1", "owned", "owned"))
+        peer.send(Join("q", token, "", "me", LONG_MS))
+    assert isinstance(peer.send(Join("q", "t3", "", "late soon", 1)), Granted)
+    peer.send(keyed("1", "owned", "owned"))
     assert len(taken_by(peer, "t3")) == 1  # it was late, and lives for a moment more
     eventually(lambda: _late(server, "t3"), 5, "the end of the third")
-    peer.say(keyed("3", "held", "held", "ready"))
+    peer.send(keyed("3", "held", "held", "ready"))
     [held] = taken_by(peer, "t1", 1)
-    peer.say(keyed("4", "urgent", lane="high"))
+    peer.send(keyed("4", "urgent", lane="high"))
     if isinstance(command, RecordOutcomes):
         command = command._replace(outcomes=tuple(each._replace(entry=held) for each in command.outcomes))
     server.command("DEL", KEY + part)
@@ -132,7 +132,7 @@ def test_a_key_of_another_kind_is_told_and_no_order_is_changed_by_half(one_serve
     before = dumped(server)
 
     with pytest.raises(Unavailable, match="WRONGTYPE"):
-        peer.say(command)
+        peer.send(command)
 
     assert dumped(server) == before
 
@@ -146,51 +146,51 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
     """At maxmemory nothing can be sent; all that takes away, gives back or hands on is done as ever."""
     server = new_server(server.kind)
     peer = place_on(server, "blocking").peer()
-    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True, announce_expiry=True))
-    peer.say(Join("q", "t2", "", "dead soon", 200, announce_expiry=True))
-    peer.say(keyed("1", "a", "a", "b", "b", "c", "c", "d", "d", "e", "e", "f"))
+    peer.send(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True, announce_expiry=True))
+    peer.send(Join("q", "t2", "", "dead soon", 200, announce_expiry=True))
+    peer.send(keyed("1", "a", "a", "b", "b", "c", "c", "d", "d", "e", "e", "f"))
     assert len(taken_by(peer, "t2", 2)) == 2
     server.command("CONFIG", "SET", "maxmemory", "1")
     try:
         before = dumped(server)
         for refused in (keyed("2", "new"), keyed("3", "a")):
             with pytest.raises(Unavailable, match="OOM"):
-                peer.say(refused)
+                peer.send(refused)
         assert dumped(server) == before
         entries = taken_by(peer, "t1", 3)
         kinds = (ACK, RETRY, REJECT)
         outcomes = tuple(MessageOutcome(entry, kind, reason="r") for entry, kind in zip(entries, kinds, strict=True))
-        assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
+        assert peer.send(RecordOutcomes("q", "t1", outcomes)).lost == ()
         eventually(
-            lambda: isinstance(peer.say(TakeOver("q", "t1", "a", 3)), Received), 10, "a take-over from the late one"
+            lambda: isinstance(peer.send(TakeOver("q", "t1", "a", 3)), Received), 10, "a take-over from the late one"
         )
-        assert peer.say(ConsumerHeartbeat("q", "t2", 200)) == UNKNOWN_CONSUMER
-        assert isinstance(peer.say(TakeOver("q", "t1", "f", 3)), Received)
-        eventually(lambda: peer.say(REAP).consumers == 1, 10, "the end of the dead one")
-        assert peer.say(ConsumerHeartbeat("q", "t1", LONG_MS)) is not UNKNOWN_CONSUMER
-        assert peer.say(Leave("q", "t1")) == Released()
+        assert peer.send(ConsumerHeartbeat("q", "t2", 200)) == UNKNOWN_CONSUMER
+        assert isinstance(peer.send(TakeOver("q", "t1", "f", 3)), Received)
+        eventually(lambda: peer.send(REAP).consumers == 1, 10, "the end of the dead one")
+        assert peer.send(ConsumerHeartbeat("q", "t1", LONG_MS)) is not UNKNOWN_CONSUMER
+        assert peer.send(Leave("q", "t1")) == Released()
         assert peer.audit("q").faults == ()
     finally:
         server.command("CONFIG", "SET", "maxmemory", "0")
-    assert peer.say(GetStats("q")).behind == 3
+    assert peer.send(GetStats("q")).behind == 3
     server.command("FLUSHALL")
 
 
 def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
     """T33 for keys: notes, lines and lives end with what they are about, by every way that a message may go."""
     for kind in (ACK, REJECT, RELEASE, RETRY):
-        peer.say(Join("q", "t1", "", "me", LONG_MS, announce_expiry=True))
-        peer.say(keyed(kind, *(f"key {n % 40}" for n in range(120))))
-        assert peer.say(GetStats("q")).behind == 80
+        peer.send(Join("q", "t1", "", "me", LONG_MS, announce_expiry=True))
+        peer.send(keyed(kind, *(f"key {n % 40}" for n in range(120))))
+        assert peer.send(GetStats("q")).behind == 80
         assert {":heads", ":behind", ":key_lines", ":alive:t1"} <= parts(server)
         first = taken_by(peer, "t1", BATCH_MAX)
         assert len(first) == 40
-        peer.say(ended("t1", *first, kind=kind))
+        peer.send(ended("t1", *first, kind=kind))
         while entries := taken_by(peer, "t1", BATCH_MAX):
-            peer.say(ended("t1", *entries))
-        letters = peer.say(GetStats("q")).dead
+            peer.send(ended("t1", *entries))
+        letters = peer.send(GetStats("q")).dead
         assert letters == (40 if kind == REJECT else 0)
-        peer.say(Leave("q", "t1"))
+        peer.send(Leave("q", "t1"))
         assert parts(server) == ({"", ":dead", ":dead_order"} if letters else {""})
         if letters:
             assert peer.audit("q").faults == ()
@@ -201,13 +201,13 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
 def test_a_server_that_has_forgotten_the_scripts_of_owners_is_told_them(one_server, one_peer):
     """NOSCRIPT, at each of the new ones."""
     peer = one_peer
-    peer.say(Join("q", "t1", "", "me", LONG_MS))
-    peer.say(keyed("1", "a", "b"))
+    peer.send(Join("q", "t1", "", "me", LONG_MS))
+    peer.send(keyed("1", "a", "b"))
     one_server.command("SCRIPT", "FLUSH")
-    assert isinstance(peer.say(TakeOver("q", "t1", "b", 3)), Received)
+    assert isinstance(peer.send(TakeOver("q", "t1", "b", 3)), Received)
     one_server.command("SCRIPT", "FLUSH")
-    assert peer.say(ListKeys("q", "t1", 9)) == KeysHeld(("b",), 1)
-    assert peer.say(TakeOver("q", "t1", "c", 3)) == NotTakenOver("")
+    assert peer.send(ListKeys("q", "t1", 9)) == KeysHeld(("b",), 1)
+    assert peer.send(TakeOver("q", "t1", "c", 3)) == NotTakenOver("")
 
 
 def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
@@ -229,45 +229,45 @@ def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
 def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server, peer):
     """Whoever listens for ends of keys hears of it; those who did not ask for that cost nothing more."""
     life = f"{KEY}:alive:t1"
-    peer.say(Join("q", "silent", "", "me", LONG_MS))
-    peer.say(Join("q", "t1", "", "me", 20_000, announce_expiry=True))
+    peer.send(Join("q", "silent", "", "me", LONG_MS))
+    peer.send(Join("q", "t1", "", "me", 20_000, announce_expiry=True))
     assert 10_000 < server.command("PTTL", life) <= 20_000
-    peer.say(ConsumerHeartbeat("q", "t1", LONG_MS))
+    peer.send(ConsumerHeartbeat("q", "t1", LONG_MS))
     assert 50_000 < server.command("PTTL", life) <= LONG_MS
-    peer.say(Leave("q", "t1"))
+    peer.send(Leave("q", "t1"))
     assert server.command("KEYS", f"{KEY}:alive:*") == []
 
-    peer.say(keyed("1", "k"))
-    peer.say(Join("q", "t1", "", "me", 100, announce_expiry=True))
+    peer.send(keyed("1", "k"))
+    peer.send(Join("q", "t1", "", "me", 100, announce_expiry=True))
     eventually(lambda: not server.command("EXISTS", life), 5, "the end of its life")
     assert len(taken_by(peer, "t1")) == 1  # it was late; now it lives again
     assert server.command("EXISTS", life) == 1
-    eventually(lambda: isinstance(peer.say(TakeOver("q", "silent", "k", 3)), Received), 5, "the end of its time")
+    eventually(lambda: isinstance(peer.send(TakeOver("q", "silent", "k", 3)), Received), 5, "the end of its time")
     # It is kept in milliseconds, and its time in microseconds: it may outlive that by one.
     eventually(lambda: not server.command("EXISTS", life), 5, "the end of its second life")
-    eventually(lambda: peer.say(REAP).consumers == 1, 5, "the end of the fallen one")
-    peer.say(Leave("q", "silent"))
+    eventually(lambda: peer.send(REAP).consumers == 1, 5, "the end of the fallen one")
+    peer.send(Leave("q", "silent"))
 
 
 def test_whoever_claims_a_key_whose_first_was_deleted_lets_it_go_on(server, peer):
     """What stands behind would wait for ever for a message that nobody has."""
-    peer.say(Join("q", "t1", "", "t1", LONG_MS))
-    peer.say(keyed("1", "k", "k"))
+    peer.send(Join("q", "t1", "", "t1", LONG_MS))
+    peer.send(keyed("1", "k", "k"))
     (entry,) = server.command("LRANGE", f"{KEY}:ready:", 0, -1)
     server.command("HDEL", f"{KEY}:messages", entry)
     server.command("DEL", f"{KEY}:ready:")
 
-    assert peer.say(TakeOver("q", "t1", "k", 3)) == NotTakenOver("")
-    (delivery,) = peer.say(Receive("q", "t1", 9)).deliveries
+    assert peer.send(TakeOver("q", "t1", "k", 3)) == NotTakenOver("")
+    (delivery,) = peer.send(Receive("q", "t1", 9)).deliveries
     assert delivery.message.id == "1-1"
-    assert peer.say(ended("t1", delivery.entry)).lost == ()
+    assert peer.send(ended("t1", delivery.entry)).lost == ()
     assert peer.audit("q").faults == ()
 
 
 def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(server, peer):
     """Somebody was here with a careless hand: who reads goes on, and `check` tells what is wrong."""
-    peer.say(Join("q", "t1", "", "me", LONG_MS))
-    peer.say(keyed("1", "a", "a", "a", "b", "c"))
+    peer.send(Join("q", "t1", "", "me", LONG_MS))
+    peer.send(keyed("1", "a", "a", "a", "b", "c"))
     first, second, third = (entry.decode() for entry in server.command("LRANGE", f"{KEY}:ready:", 0, -1))
     behind = server.command("ZRANGE", f"{KEY}:behind", 0, -1)
     server.command("HDEL", f"{KEY}:messages", behind[0])
@@ -280,11 +280,11 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
         "1 messages behind others are not in line",
     )
     assert taken_by(peer, "t1") == [first, second]
-    assert peer.say(ended("t1", first, second)).lost == ()
-    [last] = peer.say(Receive("q", "t1", 9)).deliveries
+    assert peer.send(ended("t1", first, second)).lost == ()
+    [last] = peer.send(Receive("q", "t1", 9)).deliveries
     assert (last.message.id, last.message.key) == ("1-2", "a")
-    assert peer.say(ended("t1", last.entry)).lost == ()
-    assert peer.say(GetStats("q")).behind == 0
+    assert peer.send(ended("t1", last.entry)).lost == ()
+    assert peer.send(GetStats("q")).behind == 0
 
 
 @pytest.mark.parametrize(
@@ -328,14 +328,14 @@ def calls(server):
 def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_server, one_peer):
     """Everybody asks for three lanes: whoever uses one of them pays for that one."""
     peer = one_peer
-    peer.say(Join("q", "t1", "", "me", LONG_MS))
+    peer.send(Join("q", "t1", "", "me", LONG_MS))
     costs = []
     for call, lanes in enumerate((("",), ("",), THREE)):  # the first time, the server may have to learn the scripts
-        peer.say(Publish("q", f"{call}", tuple(NewMessage(f"{call}{n}", b"x") for n in range(4))))
+        peer.send(Publish("q", f"{call}", tuple(NewMessage(f"{call}{n}", b"x") for n in range(4))))
         one_server.command("CONFIG", "RESETSTAT")
         entries = taken_by(peer, "t1", 4, lanes=lanes)
-        peer.say(Receive("q", "t1", 4, lanes=lanes))
-        peer.say(ended("t1", *entries))
+        peer.send(Receive("q", "t1", 4, lanes=lanes))
+        peer.send(ended("t1", *entries))
         costs.append(calls(one_server))
 
     assert costs[1] == costs[2]
@@ -346,28 +346,28 @@ def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_serve
 def test_a_batch_of_keys_costs_less_than_four_commands_for_each_message(one_server, one_peer):
     """From publish to the end, for the whole path; the same bound as for messages without a key."""
     peer = one_peer
-    peer.say(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True))
+    peer.send(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True))
     one_server.command("CONFIG", "RESETSTAT")
     for call in range(4):
-        peer.say(keyed(f"{call}", *(f"key {n}" for n in range(32))))
-        peer.say(ended("t1", *taken_by(peer, "t1", 32)))
+        peer.send(keyed(f"{call}", *(f"key {n}" for n in range(32))))
+        peer.send(ended("t1", *taken_by(peer, "t1", 32)))
 
     assert sum(calls(one_server).values()) / 128 < 4
 
 
 def test_letters_with_keys_are_sent_again_one_after_the_other(server, peer):
     """A letter that goes again comes behind what was sent meanwhile; several of a key keep out of each other's way."""
-    peer.say(Join("q", "t1", "", "me", LONG_MS))
-    assert isinstance(peer.say(keyed("1", "k", "k", "k")), Published)
+    peer.send(Join("q", "t1", "", "me", LONG_MS))
+    assert isinstance(peer.send(keyed("1", "k", "k", "k")), Published)
     for _ in range(2):
-        peer.say(ended("t1", *taken_by(peer, "t1"), kind=REJECT))
-    peer.say(Redrive("q", ("1-0", "1-1")))
+        peer.send(ended("t1", *taken_by(peer, "t1"), kind=REJECT))
+    peer.send(Redrive("q", ("1-0", "1-1")))
     seen = []
-    while deliveries := peer.say(Receive("q", "t1", 9)).deliveries:
+    while deliveries := peer.send(Receive("q", "t1", 9)).deliveries:
         seen.append([each.message.id for each in deliveries])
-        peer.say(ended("t1", *(each.entry for each in deliveries)))
+        peer.send(ended("t1", *(each.entry for each in deliveries)))
 
     assert seen == [["1-2"], ["1-0"], ["1-1"]]
     assert peer.audit("q").faults == ()
-    peer.say(Leave("q", "t1"))
+    peer.send(Leave("q", "t1"))
     assert parts(server) == {""}

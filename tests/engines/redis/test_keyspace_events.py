@@ -298,7 +298,7 @@ def test_the_end_does_not_wait_for_a_server_that_hangs(new_server, listen, confi
     listener = listen(server.url, configure=configure)
     server.freeze()
     next(iter(listener.expiries._posts.values())).until_s = 0.0  # it would be asked in some seconds
-    listener.expiries.again()
+    listener.expiries.reconnect()
     eventually(lambda: "events_missing" in listener.kinds(), WAIT_S, "word of its silence")
 
     began = time.monotonic()
@@ -348,7 +348,7 @@ def test_an_owner_that_fails_hears_the_next_all_the_same(untold, listen, caplog)
         seen.append(what)
         raise RuntimeError("on purpose")
 
-    listen(untold.url, on_end=fail, tell=fail)
+    listen(untold.url, on_end=fail, emit=fail)
     for token in ("1", "2"):
         end(untold, "q", token)
         eventually(lambda token=token: ("q", token) in seen, WAIT_S)

@@ -125,8 +125,8 @@ def test_changes_of_the_cluster_leave_one_subscription_for_each_master(quiet_clu
         server.command("CLIENT", "KILL", "TYPE", "pubsub")
     until_one_each()
     for _ in range(3):
-        listener.engine.topology.settle()
-        listener.expiries.again()
+        listener.engine.topology.agreed_nodes()
+        listener.expiries.reconnect()
     first, second = cluster.masters()[:2]
     slot = next(slot for slot in range(16384) if cluster.server_of_slot(slot) is first)
     cluster.move_slot(slot, second)
@@ -279,7 +279,7 @@ def test_the_end_does_not_wait_for_a_master_that_hangs(lasting, listen):
     for post in tuple(listener.expiries._posts.values()):
         if str(silent.port) in post.node.url:
             post.until_s = 0.0  # it would be asked in some seconds
-    listener.expiries.again()
+    listener.expiries.reconnect()
     eventually(lambda: "events_missing" in listener.kinds(), WAIT_S, "word of its silence")
 
     listener.expiries.close()

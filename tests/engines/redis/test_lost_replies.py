@@ -163,7 +163,7 @@ def test_an_undo_is_said_until_it_is_heard(place, fault):
 
     assert proxy.count(calls_of(Undo)) >= 2
     assert holder.show("x").waiters == ()
-    assert peer.say(Acquire("x", tokens[0], "", 1000, wait=False)) == Refused("undone")
+    assert peer.send(Acquire("x", tokens[0], "", 1000, wait=False)) == Refused("undone")
     lease.release()
 
 
@@ -333,12 +333,12 @@ def test_a_second_copy_that_arrives_after_the_release_is_refused(sync):
     """The first copy of a re-sent acquire may still be on its way when all is over."""
     peer = sync.peer()
     ask = Acquire("x", "ab", "", 1000, wait=True)
-    assert isinstance(peer.say(ask), Granted)
-    peer.say(ReleaseLease("x", "ab", tombstone=True))
-    assert isinstance(peer.say(Acquire("x", "cd", "", 200, wait=True)), Granted)
-    peer.say(ReleaseLease("x", "cd"))
+    assert isinstance(peer.send(ask), Granted)
+    peer.send(ReleaseLease("x", "ab", tombstone=True))
+    assert isinstance(peer.send(Acquire("x", "cd", "", 200, wait=True)), Granted)
+    peer.send(ReleaseLease("x", "cd"))
 
-    assert peer.say(ask) == Refused("released")
+    assert peer.send(ask) == Refused("released")
 
 
 @pytest.mark.parametrize("face", ["asyncio"])

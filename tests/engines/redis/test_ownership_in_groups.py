@@ -7,7 +7,7 @@ import pytest
 from ownership_pods import Pod, all_owned, opened, streams
 
 from holdfast import Assigned, AssignmentExpired, AssignmentLost, NotAcquired, Unavailable
-from holdfast.testing import Workers, eventually
+from holdfast.testing import WorkerProcesses, eventually
 from tests.support.clusters import slot_of
 
 PODS = Path(__file__).with_name("ownership_pods.py")
@@ -65,7 +65,7 @@ def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
     whole, other = (streams(grouped.connect()) for _ in range(2))
     keys = opened(whole, COUNT)
     assert len({grouped.server.server_of(part.name) for part in whole.parts}) in (1, 3)
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         doomed = workers.start(f"{PODS}:own", url=grouped.server.url, parts=3, count=COUNT, ttl=2)
         fences = json.loads(doomed.read_line(60))
         pods = [Pod(grouped, each, name) for each, name in ((whole, "a"), (other, "b"))]
@@ -134,7 +134,7 @@ def heard_and_claimed(place, parts):
     whole, other = (streams(place.connect(), parts, grace=60) for _ in range(2))
     keys = opened(whole, COUNT)
     pods = []
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         doomed = workers.start(f"{PODS}:own", url=place.server.url, parts=parts, count=COUNT, ttl=2, events="configure")
         fences = json.loads(doomed.read_line(60))
         pods += [Pod(place, each, name, events="configure") for each, name in ((whole, "a"), (other, "b"))]

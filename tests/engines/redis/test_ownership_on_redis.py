@@ -20,8 +20,8 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
     queue, peer = streams(sync.connect(), parts=1, ttl=TTL_S, grace=GRACE_S), sync.peer()
     keys, tokens = opened(queue, SLOW + 1), [f"slow-{number}" for number in range(SLOW)]
     for token, ttl_s in (*((token, 60) for token in tokens), ("dead", TTL_S)):
-        peer.say(Join(queue.name, token, "", token, round(ttl_s * 1000), keeps_messages=True))
-        (held,) = peer.say(Receive(queue.name, token, 1)).deliveries
+        peer.send(Join(queue.name, token, "", token, round(ttl_s * 1000), keeps_messages=True))
+        (held,) = peer.send(Receive(queue.name, token, 1)).deliveries
     began = time.monotonic()
 
     pod = Pod(sync, queue, "heir")
@@ -33,7 +33,7 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
     assert (queue.stats().in_flight, queue.stats().consumers) == (SLOW + 1, SLOW + 1)
     assert len(pod.told(Assigned)) == 1
     for token in tokens:
-        peer.say(Leave(queue.name, token))
+        peer.send(Leave(queue.name, token))
     for each in all_owned([pod], keys).values():
         each.ack()
     pod.end()

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import NotAcquired, Unavailable
-from holdfast.testing import Workers, eventually
+from holdfast.testing import WorkerProcesses, eventually
 
 BORROWERS = f"{os.path.dirname(__file__)}/pool_borrowers.py"
 LATE_S = 3.0
@@ -36,7 +36,7 @@ def calls(server):
 def test_of_a_hundred_borrowers_in_several_processes_twenty_succeed(pool, one_server):
     """Nobody returns: twenty different items are lent, eighty hear that all are busy."""
     pool.set_items([f"channel {number}" for number in range(20)])
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         crowd = [workers.start(f"{BORROWERS}:keep", url=one_server.url, count=25).wait_ready() for _ in range(4)]
         for worker in crowd:
             worker.send_line("go")
@@ -55,7 +55,7 @@ def test_of_a_hundred_borrowers_in_several_processes_twenty_succeed(pool, one_se
 def test_no_item_has_two_borrowers_by_an_independent_count(pool, one_server):
     """Each borrower counts itself in and out of its item in keys of its own: nobody ever counts two."""
     pool.set_items([f"channel {number}" for number in range(5)])
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         crowd = [
             workers.start(f"{BORROWERS}:work", url=one_server.url, seed=seed, seconds=LENDING_S) for seed in range(4)
         ]
@@ -97,7 +97,7 @@ def test_a_borrow_is_one_script_and_looks_through_nothing(pool, one_server):
 def test_a_frozen_borrower_is_replaced_told_and_fenced(pool, one_server):
     """A real SIGSTOP beyond the ttl: the item is lent again under a higher fence; thawed, the old one hears it."""
     pool.set_items(["only"])
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         frozen = workers.start(f"{BORROWERS}:hold", url=one_server.url, ttl=1.0).wait_ready()
         fence = int(frozen.read_line())
         frozen.freeze()
@@ -114,7 +114,7 @@ def test_a_frozen_borrower_is_replaced_told_and_fenced(pool, one_server):
 def test_a_killed_borrowers_item_is_lent_after_its_ttl_and_not_before(pool, one_server):
     """A real SIGKILL: nobody says goodbye, and nobody gets the item early."""
     pool.set_items(["only"])
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         doomed = workers.start(f"{BORROWERS}:hold", url=one_server.url, ttl=1.5).wait_ready()
         doomed.read_line()
         eventually(lambda: pool.stats().lent == 1)

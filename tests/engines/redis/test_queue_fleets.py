@@ -47,13 +47,13 @@ def fill(peer, count):
     """So many messages, sent by as few calls as there can be."""
     for first in range(0, count, BATCH_MAX):
         part = range(first, min(count, first + BATCH_MAX))
-        peer.say(Publish("q", f"call {first}", tuple(NewMessage(f"{number}", b"%d" % number) for number in part)))
+        peer.send(Publish("q", f"call {first}", tuple(NewMessage(f"{number}", b"%d" % number) for number in part)))
 
 
 def take(peer, token, count):
     found = 0
     while found < count:
-        found += len(peer.say(Receive("q", token, min(BATCH_MAX, count - found))).deliveries)
+        found += len(peer.send(Receive("q", token, min(BATCH_MAX, count - found))).deliveries)
 
 
 def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
@@ -61,10 +61,10 @@ def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
     peer, slow = fleet.peer(), [f"slow {number}" for number in range(10)]
     fill(peer, 5010)
     for token in slow:
-        peer.say(Join("q", token, "", token, 60_000))
+        peer.send(Join("q", token, "", token, 60_000))
         take(peer, token, 500)
     for number in range(10):
-        peer.say(Join("q", f"dead {number}", "", f"dead {number}", 500))
+        peer.send(Join("q", f"dead {number}", "", f"dead {number}", 500))
         take(peer, f"dead {number}", 1)
     done = []
     with fleet.connect().queue("q", ttl=1, grace=0.2).consumer(prefetch=10) as consumer:
@@ -76,8 +76,8 @@ def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
                 message.ack()
 
     assert sorted(done) == list(range(5000, 5010))
-    assert all(peer.say(ConsumerHeartbeat("q", token, 60_000)) == Renewed() for token in slow)
-    assert peer.say(GetStats("q")).held == 5000
+    assert all(peer.send(ConsumerHeartbeat("q", token, 60_000)) == Renewed() for token in slow)
+    assert peer.send(GetStats("q")).held == 5000
 
 
 def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet):
@@ -85,7 +85,7 @@ def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet
     server, peer, count = fleet.server, fleet.peer(), DEAD_CONSUMERS * EACH
     fill(peer, count)
     for number in range(DEAD_CONSUMERS):
-        peer.say(Join("q", f"dead {number}", "", f"dead {number}", 1))
+        peer.send(Join("q", f"dead {number}", "", f"dead {number}", 1))
         take(peer, f"dead {number}", EACH)
     server.command("CONFIG", "RESETSTAT")
     done, clients = [], [fleet.connect() for _ in range(min(STARTING, 20))]
@@ -149,15 +149,15 @@ def work(peer, call, count, look=lambda: 0):
     for first in range(0, count, BATCH_MAX):
         part = min(BATCH_MAX, count - first)
         token = f"{call} {first // 4096}"
-        peer.say(Join("q", token, "", token, 60_000))
-        peer.say(
+        peer.send(Join("q", token, "", token, 60_000))
+        peer.send(
             Publish("q", f"{call} {first}", tuple(NewMessage(f"{call} {first + n}", b"x" * 100) for n in range(part)))
         )
-        taken = peer.say(Receive("q", token, part)).deliveries
+        taken = peer.send(Receive("q", token, part)).deliveries
         most = max(most, look()) if first < 4096 else most
-        peer.say(RecordOutcomes("q", token, tuple(MessageOutcome(each.entry, ACK) for each in taken)))
+        peer.send(RecordOutcomes("q", token, tuple(MessageOutcome(each.entry, ACK) for each in taken)))
         if (first + BATCH_MAX) % 4096 < BATCH_MAX or first + BATCH_MAX >= count:
-            peer.say(Leave("q", token))
+            peer.send(Leave("q", token))
     return most
 
 

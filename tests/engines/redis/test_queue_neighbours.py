@@ -22,7 +22,7 @@ from holdfast.commands.queue import (
     Receive,
     RecordOutcomes,
 )
-from holdfast.testing import Workers, eventually
+from holdfast.testing import WorkerProcesses, eventually
 
 LARGE = os.environ.get("HOLDFAST_FLEETS") == "large"
 COUNT, EACH = (100_000, 1000) if LARGE else (1024, 256)
@@ -37,23 +37,23 @@ pytestmark = pytest.mark.timeout(1200 if LARGE else 120)
 def fill(peer):
     for first in range(0, COUNT, BATCH_MAX):
         drafts = tuple(NewMessage(f"{number}", b"x" * 100) for number in range(first, min(COUNT, first + BATCH_MAX)))
-        peer.say(Publish("q", f"call {first}", drafts))
+        peer.send(Publish("q", f"call {first}", drafts))
 
 
 def take(peer, token, count):
     found = 0
     while found < count:
-        found += len(peer.say(Receive("q", token, min(BATCH_MAX, count - found))).deliveries)
+        found += len(peer.send(Receive("q", token, min(BATCH_MAX, count - found))).deliveries)
 
 
 def bury(peer):
     """All that is ready."""
-    peer.say(Join("q", "undertaker", "", "undertaker", 600_000))
-    while found := peer.say(Receive("q", "undertaker", BATCH_MAX)).deliveries:
-        peer.say(
+    peer.send(Join("q", "undertaker", "", "undertaker", 600_000))
+    while found := peer.send(Receive("q", "undertaker", BATCH_MAX)).deliveries:
+        peer.send(
             RecordOutcomes("q", "undertaker", tuple(MessageOutcome(each.entry, REJECT, reason="why") for each in found))
         )
-    peer.say(Leave("q", "undertaker"))
+    peer.send(Leave("q", "undertaker"))
 
 
 class Company:
@@ -85,7 +85,7 @@ def test_others_go_on_sending_while_a_dead_fleet_is_reaped_and_letters_are_moved
     queue = client.queue("q", ttl=5, grace=0)
     fill(peer)
     for number in range(COUNT // EACH):
-        peer.say(Join("q", f"dead {number}", "", f"dead {number}", 1))
+        peer.send(Join("q", f"dead {number}", "", f"dead {number}", 1))
         take(peer, f"dead {number}", EACH)
 
     def reaped():
@@ -93,7 +93,7 @@ def test_others_go_on_sending_while_a_dead_fleet_is_reaped_and_letters_are_moved
             eventually(lambda: queue.stats().in_flight == 0, WAIT_S, "an end of what the dead had")
         return queue.stats().counts["crashed"]
 
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         company = Company(workers.start(f"{CHILD}:send", url=one_server.url, queue="other", path=str(path)), path)
         company.during("nothing", lambda: time.sleep(3 if LARGE else 0.1))
         assert company.during("a reap", reaped) == COUNT

@@ -304,9 +304,9 @@ def test_the_dead_are_found_in_time_by_a_server_whose_calendar_went_back(new_ser
     server = new_server(env=clock.env)
     queue, peer = connect(server).queue("q", ttl=1, grace=0), Peer(server.url)
     queue.publish("x")
-    peer.say(Join("q", "doomed", "", "doomed", 1000))
-    assert len(peer.say(Receive("q", "doomed", 1)).deliveries) == 1
-    peer.say(ReclaimExpired("q", 200, 0, 1000, 5))
+    peer.send(Join("q", "doomed", "", "doomed", 1000))
+    assert len(peer.send(Receive("q", "doomed", 1)).deliveries) == 1
+    peer.send(ReclaimExpired("q", 200, 0, 1000, 5))
     clock.set(-3600)
     with queue.consumer() as heir:
         (message,) = heir.receive(timeout=30)

@@ -61,12 +61,12 @@ class Steps:
     def __init__(self, server):
         self.server, self.peer, self.spent = server, Peer(server.url), {}
 
-    def say(self, command):
-        return self.peer.say(command)
+    def send(self, command):
+        return self.peer.send(command)
 
     def timed(self, what, command):
         before = self._worked_ns()
-        answer = self.say(command)
+        answer = self.send(command)
         self.spent.setdefault(what, []).append((self._worked_ns() - before) / 1e6)
         return answer
 

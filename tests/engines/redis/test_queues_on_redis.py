@@ -220,9 +220,9 @@ WRONG = {
 def test_a_key_of_another_kind_is_told_and_nothing_is_done_by_half(one_server, part):
     """T21: somebody has written where we keep something. The command says so, and has changed nothing."""
     server, peer = one_server, Peer(one_server.url)
-    peer.say(Join("q", "t1", "", "me", 60_000))
-    peer.say(Publish("q", "1", (NewMessage("a", b"a"), NewMessage("b", b"b"), NewMessage("c", b"c"), *LATER)))
-    entries = [each.entry for each in peer.say(Receive("q", "t1", 2)).deliveries]
+    peer.send(Join("q", "t1", "", "me", 60_000))
+    peer.send(Publish("q", "1", (NewMessage("a", b"a"), NewMessage("b", b"b"), NewMessage("c", b"c"), *LATER)))
+    entries = [each.entry for each in peer.send(Receive("q", "t1", 2)).deliveries]
     command = WRONG[part]
     if isinstance(command, RecordOutcomes):
         outcomes = zip(command.outcomes, entries, strict=True)
@@ -233,7 +233,7 @@ def test_a_key_of_another_kind_is_told_and_nothing_is_done_by_half(one_server, p
     before = _dumped(server)
 
     with pytest.raises(Unavailable, match="WRONGTYPE"):
-        peer.say(command)
+        peer.send(command)
 
     assert _dumped(server) == before
     peer.close()
@@ -324,26 +324,26 @@ def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_s
     """At maxmemory nothing can be sent, but all that is there is taken, concluded, given back, and brought back."""
     server = new_server(server.kind)
     peer = place_on(server, "blocking").peer()
-    peer.say(Join("q", "t1", "", "me", 60_000))
-    peer.say(Join("q", "t2", "", "dead soon", 200))
+    peer.send(Join("q", "t1", "", "me", 60_000))
+    peer.send(Join("q", "t2", "", "dead soon", 200))
     drafts = tuple(NewMessage(f"{number}", b"x" * 100) for number in range(20))
-    assert isinstance(peer.say(Publish("q", "1", drafts)), Published)
-    peer.say(Receive("q", "t2", 3))
+    assert isinstance(peer.send(Publish("q", "1", drafts)), Published)
+    peer.send(Receive("q", "t2", 3))
     server.command("CONFIG", "SET", "maxmemory", "1")
     try:
         with pytest.raises(Unavailable, match="OOM"):
-            peer.say(Publish("q", "2", drafts))
-        taken = peer.say(Receive("q", "t1", 10))
+            peer.send(Publish("q", "2", drafts))
+        taken = peer.send(Receive("q", "t1", 10))
         assert isinstance(taken, Received)
         entries = [each.entry for each in taken.deliveries]
         kinds = ("ack", "retry", "release", "dead", "ack")
         outcomes = tuple(MessageOutcome(entry, kind) for entry, kind in zip(entries, kinds, strict=False))
-        assert peer.say(RecordOutcomes("q", "t1", outcomes)).lost == ()
+        assert peer.send(RecordOutcomes("q", "t1", outcomes)).lost == ()
         reap = ReclaimExpired("q", 200, 100, 200, 3)
-        eventually(lambda: peer.say(reap).requeued == 3, 10, "what the dead one had")
-        assert peer.say(Leave("q", "t1")) == Released()
-        assert isinstance(peer.say(Join("q", "t3", "", "me", 60_000)), Granted)
-        assert len(peer.say(Receive("q", "t3", 99)).deliveries) == 17
+        eventually(lambda: peer.send(reap).requeued == 3, 10, "what the dead one had")
+        assert peer.send(Leave("q", "t1")) == Released()
+        assert isinstance(peer.send(Join("q", "t3", "", "me", 60_000)), Granted)
+        assert len(peer.send(Receive("q", "t3", 99)).deliveries) == 17
     finally:
         server.command("CONFIG", "SET", "maxmemory", "0")
     server.command("FLUSHALL")
@@ -370,15 +370,15 @@ def test_a_batch_costs_less_than_four_commands_for_each_message(one_server, loop
     """What the server runs inside of the scripts counts too. From publish to the end, for the whole path."""
     place = Place(one_server, "blocking", loop)
     peer = place.peer()
-    peer.say(Join("q", "t1", "", "me", 60_000))
+    peer.send(Join("q", "t1", "", "me", 60_000))
     one_server.command("CONFIG", "RESETSTAT")
     for call in range(4):
-        peer.say(Publish("q", f"{call}", tuple(NewMessage(f"{call}-{n}", b"x" * 100) for n in range(32))))
-        taken = peer.say(Receive("q", "t1", 32))
-        peer.say(RecordOutcomes("q", "t1", tuple(MessageOutcome(each.entry, "ack") for each in taken.deliveries)))
+        peer.send(Publish("q", f"{call}", tuple(NewMessage(f"{call}-{n}", b"x" * 100) for n in range(32))))
+        taken = peer.send(Receive("q", "t1", 32))
+        peer.send(RecordOutcomes("q", "t1", tuple(MessageOutcome(each.entry, "ack") for each in taken.deliveries)))
     stats = one_server.command("INFO", "commandstats").decode()
     calls = sum(int(line.partition("calls=")[2].partition(",")[0]) for line in stats.split("\r\n") if "calls=" in line)
-    peer.say(Leave("q", "t1"))
+    peer.send(Leave("q", "t1"))
     place.close()
 
     assert calls / 128 < 1.5

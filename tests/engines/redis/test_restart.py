@@ -114,7 +114,7 @@ def test_fences_never_repeat_over_many_restarts(server, new_server, place_on):
     for _ in range(3):
         place = place_on(server)
         peer = place.peer()
-        fences += [peer.say(Acquire(name, "ab", "", 200, wait=False)).fence for name in ("x", "y", "z")]
+        fences += [peer.send(Acquire(name, "ab", "", 200, wait=False)).fence for name in ("x", "y", "z")]
         place.close()
         server.restart(keep_data=False)
 

@@ -65,7 +65,7 @@ def test_a_waiter_waits_out_the_holder_that_the_server_forgot(server, new_server
     waiter, other = place.connect(), place.connect()
     peer = place.peer()
     sent = time.monotonic()
-    held = peer.say(Acquire("x", "frozen", "", 3500, wait=False))
+    held = peer.send(Acquire("x", "frozen", "", 3500, wait=False))
     assert isinstance(held, Granted)
     waiting = place.start(lambda: (waiter.lock("x", ttl=3).acquire(timeout=30), time.monotonic()))
     place.until("waiting")  # the server may know that it waits before it knows itself for whom
@@ -106,7 +106,7 @@ def test_a_waiter_for_a_seat_or_a_side_waits_out_whom_the_server_forgot(new_serv
     waiter, other = place.connect(), place.connect()
     peer = place.peer()
     sent = time.monotonic()
-    assert all(isinstance(peer.say(borrow), Granted) for borrow in held)
+    assert all(isinstance(peer.send(borrow), Granted) for borrow in held)
     waiting = place.start(lambda: (way(waiter).acquire(timeout=30), time.monotonic()))
     lender = other.semaphore("x", permits=1) if way is seat else other.rwlock("x")
     place.until("waiting")
@@ -128,7 +128,7 @@ def test_waiters_for_several_seats_wait_out_all_of_them(new_server, place_on):
     place = place_on(server)
     peer, sent = place.peer(), time.monotonic()
     for ms in (1500, 3500):
-        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, permits=2, kind=SEMAPHORE)), Granted)
+        assert isinstance(peer.send(Borrow("x", f"frozen {ms}", "", ms, False, permits=2, kind=SEMAPHORE)), Granted)
     ways = [place.connect().semaphore("x", permits=2, ttl=3) for _ in range(2)]
     waiting = [place.start(lambda way=way: (way.acquire(timeout=30), time.monotonic())) for way in ways]
     place.until("waiting", 2)
@@ -150,7 +150,7 @@ def test_whoever_waited_for_an_item_waits_out_what_was_lent_when_the_pool_is_the
     other.pool("x").set_items(["a", "b"])
     sent = time.monotonic()
     for ms, cooldown_ms in ((1500, 0), (2500, 1000)):  # the second one rests after its end
-        assert isinstance(peer.say(Borrow("x", f"frozen {ms}", "", ms, False, cooldown_ms)), Granted)
+        assert isinstance(peer.send(Borrow("x", f"frozen {ms}", "", ms, False, cooldown_ms)), Granted)
     waiting = place.start(lambda: pool.borrow(timeout=30))
     place.until("waiting")
 

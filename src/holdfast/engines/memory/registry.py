@@ -1,4 +1,4 @@
-"""The shelves of directories, in this process: for the memory engine."""
+"""The state of registries in memory: for the memory engine."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from holdfast.rules.registry import MAILBOX_MAX, MAILBOX_MS
 
 
 class MemoryRegistryState:
-    """Entries in order, with the tokens that put them there. An empty shelf is none."""
+    """The entries of each index in order, with the tokens that added them. An empty index is deleted."""
 
     def __init__(self) -> None:
         self._order: dict[tuple[str, str], list[str]] = {}
         self._tokens: dict[tuple[str, str], dict[str, str]] = {}
         self._successors: dict[tuple[str, str], tuple[str, int]] = {}
-        self._mailboxes: dict[str, tuple[int, list[tuple[str, str]]]] = {}  # with their ends, which come in this order
-        self.now_us = 0  # set by whoever asks
+        self._mailboxes: dict[str, tuple[int, list[tuple[str, str]]]] = {}  # with their ends, the first to end first
+        self.now_us = 0  # on the calendar; the engine sets it before each command
 
-    def add(self, directory: str, index_name: str, entry: str, token: str) -> None:
-        key = (directory, index_name)
+    def add(self, registry: str, index_name: str, entry: str, token: str) -> None:
+        key = (registry, index_name)
         tokens = self._tokens.setdefault(key, {})
         if entry not in tokens:
             insort(self._order.setdefault(key, []), entry)
         tokens[entry] = token
 
-    def remove(self, directory: str, index_name: str, entry: str, token: str) -> None:
-        key = (directory, index_name)
+    def remove(self, registry: str, index_name: str, entry: str, token: str) -> None:
+        key = (registry, index_name)
         tokens = self._tokens.get(key, {})
         if tokens.get(entry) != token:
             return
@@ -35,8 +35,8 @@ class MemoryRegistryState:
         if not order:
             del self._order[key], self._tokens[key]
 
-    def entries(self, directory: str, index_name: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
-        key = (directory, index_name)
+    def entries(self, registry: str, index_name: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
+        key = (registry, index_name)
         order, tokens = self._order.get(key, []), self._tokens.get(key, {})
         found: list[tuple[str, str]] = []
         for at in range(bisect_left(order, max(prefix, after)), len(order)):
@@ -47,38 +47,38 @@ class MemoryRegistryState:
                 found.append((entry, tokens[entry]))
         return found
 
-    def set_successor(self, directory: str, entry: str, successor: str, lasts_ms: int) -> None:
+    def set_successor(self, registry: str, entry: str, successor: str, lasts_ms: int) -> None:
         if successor:
-            self._successors[directory, entry] = (successor, self.now_us + lasts_ms * 1000)
+            self._successors[registry, entry] = (successor, self.now_us + lasts_ms * 1000)
         else:
-            self._successors.pop((directory, entry), None)
+            self._successors.pop((registry, entry), None)
 
-    def successor(self, directory: str, entry: str) -> tuple[str, int]:
-        successor, until_us = self._successors.get((directory, entry), ("", 0))
+    def successor(self, registry: str, entry: str) -> tuple[str, int]:
+        successor, until_us = self._successors.get((registry, entry), ("", 0))
         if until_us <= self.now_us:
-            self._successors.pop((directory, entry), None)
+            self._successors.pop((registry, entry), None)
         return successor, max(0, until_us - self.now_us) // 1000
 
     def add_message(self, token: str, message_id: str, text: str) -> bool:
-        box = self._mailbox(token)
-        if len(box) >= MAILBOX_MAX:
+        mailbox = self._mailbox(token)
+        if len(mailbox) >= MAILBOX_MAX:
             return False
-        box.append((message_id, text))
-        self._mailboxes.pop(token, None)  # it is the newest now
-        self._mailboxes[token] = (self.now_us + MAILBOX_MS * 1000, box)
+        mailbox.append((message_id, text))
+        self._mailboxes.pop(token, None)  # it is the last to end now
+        self._mailboxes[token] = (self.now_us + MAILBOX_MS * 1000, mailbox)
         return True
 
     def messages(self, token: str, most: int) -> list[tuple[str, str]]:
         return self._mailbox(token)[:most]
 
     def delete_messages(self, token: str, count: int) -> None:
-        box = self._mailbox(token)
-        del box[:count]
-        if not box:
+        mailbox = self._mailbox(token)
+        del mailbox[:count]
+        if not mailbox:
             self._mailboxes.pop(token, None)
 
     def _mailbox(self, token: str) -> list[tuple[str, str]]:
-        """A box that counts; those whose time is over are forgotten, the oldest first."""
+        """Return the mailbox of a token, after the mailboxes that have ended were deleted."""
         while self._mailboxes:
             oldest = next(iter(self._mailboxes))
             if self._mailboxes[oldest][0] > self.now_us:

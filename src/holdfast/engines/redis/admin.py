@@ -16,7 +16,7 @@ from holdfast.clock import SYSTEM
 from holdfast.commands import POOL
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
-from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.keys import LAYOUT, PREFIX
 from holdfast.engines.redis.resp import packed
@@ -114,7 +114,7 @@ class _Talk:
     def ask(self, *words: str) -> Any:
         reply = self._link.exchange(packed(*words), 1, self._wire_s)[0]
         if isinstance(reply, hiredis.ReplyError):
-            raise refused(self._url, reply)
+            raise reply_error(self._url, reply)
         return reply
 
     def scan(self, pattern: str) -> Iterator[tuple[list[str], bool]]:

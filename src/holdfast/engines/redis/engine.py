@@ -1,4 +1,4 @@
-"""One client of a Redis or Valkey server: its identity, its wake-ups, its forms."""
+"""One client of a Redis or Valkey server: its identity, its wake-ups, its transports."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.engines import ALL_FEATURES, Capability, Scope
-from holdfast.engines.redis.connect import refused
+from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.keys import LAYOUT, OLD_LAYOUT, old_keys_pattern, prefix_of
 from holdfast.engines.redis.listener import SubscriptionListener
-from holdfast.engines.redis.redirects import astray
+from holdfast.engines.redis.redirects import is_redirect
 from holdfast.engines.redis.scripts import Packer
 from holdfast.engines.redis.server_identity import KnownServers
-from holdfast.engines.redis.server_info import Info, read
+from holdfast.engines.redis.server_info import Info, facts_from
 from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import MOVING, Closed, Unavailable
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 
 
 class RedisEngine:
-    """What the forms of one client share."""
+    """The state that the transports of one client share."""
 
     name = "redis"
     clock: Clock = SYSTEM
     scope = Scope.HOSTS
     capabilities = ALL_FEATURES | {Capability.FIFO, Capability.REPLICAS, Capability.EXPIRY_EVENTS}
 
-    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", place: str = "") -> None:
+    def __init__(self, topology: Topology, memory_us: int, namespace: str = "", location: str = "") -> None:
         self.topology = topology
-        self._place = f"{place} {namespace}".rstrip()
+        self._location = f"{location} {namespace}".rstrip()
         self.wire_s = topology.wire_s
         self._memory_ms = memory_us // 1000
         self._prefix = prefix_of(namespace)
         self._transports: weakref.WeakSet[RoutingTransport[Any]] = weakref.WeakSet()
         self._wakeups: SubscriptionListener | None = None
-        self._watch: SubscriptionListener | None = None
+        self._changes: SubscriptionListener | None = None
         self._expiries: weakref.WeakSet[ExpiryListener] = weakref.WeakSet()
-        topology.on_change = self._moved
+        topology.on_change = self._topology_changed
         self._begin()
 
     def _begin(self) -> None:
@@ -59,24 +59,24 @@ class RedisEngine:
         self.known_servers = KnownServers(follows=self.topology.follows)
         self.packer = Packer(self._prefix, new_token(), self._memory_ms, slots=self.topology.only is None)
         self._listener_lock = threading.Lock()
-        self._roll = threading.Lock()  # of forms and of who listens for ends; whoever has it calls nobody
+        self._members_lock = threading.Lock()  # of the transports and expiry listeners; no other call runs under it
         self._closed = False
         self.layout_checked = False
 
     @property
     def connector(self) -> Node:
-        """The server; one of them, where there are several."""
+        """The connector to the server; to one of them, if there are several."""
         return self.topology.any_node()
 
     def check_layout(self, marker: Any, old_keys: Any) -> None:
-        """Refuse a server whose data have another layout: two layouts would not exclude each other.
+        """Refuse a server whose data have another layout: clients of two layouts would not exclude each other.
 
-        `marker` is the reply to GET of the layout's key, where a later version writes its number. `old_keys` is the
-        reply to one step of SCAN for keys of the layout before this one; a user without the right to SCAN is not
-        checked for them.
+        `marker`: the reply to GET of the layout's key, where a later version writes its number. `old_keys`: the reply
+        to one step of SCAN for keys of the layout before this one; a user without the right to SCAN is not checked for
+        them.
         """
-        if isinstance(marker, Exception):  # a marker that could not be read may be any
-            error = refused(self.topology.url, marker, self._prefix)
+        if isinstance(marker, Exception):  # an unread marker may have any value
+            error = reply_error(self.topology.url, marker, self._prefix)
             if self.topology.follows and is_redirect(str(marker)):
                 raise Unavailable("redis", MOVING, error.detail)
             if error.reason != "other topology":  # one server of a cluster: it redirects each name
@@ -96,7 +96,7 @@ class RedisEngine:
                 " connect to another server or database. Nothing was changed"
             )
             raise Unavailable("redis", "other layout", detail)
-        self.known_servers.moved(self.topology.servers())
+        self.known_servers.record_servers(self.topology.servers())
         self.layout_checked = True
 
     @property
@@ -107,30 +107,30 @@ class RedisEngine:
     def restarted_ns(self) -> int:
         return self.known_servers.restarted_ns
 
-    def _moved(self) -> None:
-        """Other servers answer now, or answer for other names."""
-        with self._roll:
-            forms, listeners = tuple(self._transports), tuple(self._expiries)
-        for transport in forms:
-            transport.moved()
+    def _topology_changed(self) -> None:
+        """Move every connection to the servers that answer now."""
+        with self._members_lock:
+            transports, listeners = tuple(self._transports), tuple(self._expiries)
+        for transport in transports:
+            transport.topology_changed()
         wakeups = self._wakeups
         if wakeups is not None:
-            wakeups.again()
+            wakeups.reconnect()
         for listener in listeners:
-            listener.again()
+            listener.reconnect()
         only = self.topology.only
         if only is not None:
-            self.known_servers.of(only).another()
-        self.known_servers.moved(self.topology.servers())
+            self.known_servers.identity_of(only).forget_run()
+        self.known_servers.record_servers(self.topology.servers())
 
-    def facts(self, sight: ServerIdentity, replies: list[Any], asked_ns: int, came_ns: int) -> ServerFacts:
-        """What the answers to `facts.QUESTIONS` say, with all that this client has seen of that node."""
-        run_id = sight.greeted(replies[0], asked_ns, came_ns)
-        sight.listed(run_id, Info(replies[0]).replicas())
-        topology, (forward_s, back_s) = self.topology, sight.jumped_s()
-        return read(
+    def facts(self, identity: ServerIdentity, replies: list[Any], sent_ns: int, came_ns: int) -> ServerFacts:
+        """Return the facts in the replies to `FACT_COMMANDS`, with all that this client knows of that node."""
+        run_id = identity.record_greeting(replies[0], sent_ns, came_ns)
+        identity.add_replicas(run_id, Info(replies[0]).replicas())
+        topology, (forward_s, back_s) = self.topology, identity.largest_jumps_s()
+        return facts_from(
             replies,
-            known=len(sight.known(run_id)),
+            known=len(identity.known_replicas(run_id)),
             sentinels=topology.follows and topology.only is not None,
             grouped=topology.only is None,
             jumped_s=forward_s,
@@ -145,23 +145,23 @@ class RedisEngine:
         return self.transport(owns=True)
 
     def transport(self, *, owns: bool) -> RedisBlockingTransport:
-        """A form for threads; one that `owns` the engine closes it with itself."""
+        """Return a transport for threads; one that `owns` the engine closes it when it is closed."""
         transport = RedisBlockingTransport(self, owns=owns)
-        with self._roll:
+        with self._members_lock:
             self._transports.add(transport)
         return transport
 
     def asyncio(self) -> Transport:
-        from holdfast.engines.redis.transport_asyncio import RedisAsyncioTransport  # noqa: PLC0415 - only for those who use it
+        from holdfast.engines.redis.transport_asyncio import RedisAsyncioTransport  # noqa: PLC0415 - only for tasks
 
         transport = RedisAsyncioTransport(self)
-        with self._roll:
+        with self._members_lock:
             self._transports.add(transport)
         return transport
 
     @property
     def listening(self) -> bool:
-        """Whether rings arrive already; a closed engine has no more to come."""
+        """Whether wake-ups arrive already; a closed engine gets no more."""
         return self._wakeups is not None or self._closed
 
     def listen(self, token: str) -> bool:
@@ -176,21 +176,21 @@ class RedisEngine:
                     heard=waiter_registry.wake,
                     missed=waiter_registry.wake_all,
                 )
-            except OSError as error:  # there is no descriptor left: whoever waits next tries again
+            except OSError as error:  # no descriptor is left: the next waiter tries again
                 log.warning("holdfast: wake-ups are late: %s", error)
                 return False
-        # Whoever queued while nobody listened yet may have missed a ring: it asks once more, as this one will.
+        # Other waiters may have missed a wake-up before the subscription: they send their commands again, as this one.
         self.waiter_registry.wake_all(but=token)
         return True
 
     def ask_again_ns(self, token: str, until_ns: int) -> int:  # noqa: ARG002 - wake-ups arrive, or the keeper asks
         return until_ns
 
-    def doubt(self) -> None:
-        """A connection of this client had no answer: the one that hears may be as dead."""
+    def probe_listener(self) -> None:
+        """Check the subscription, because another connection of this client got no answer."""
         wakeups = self._wakeups
         if wakeups is not None:
-            wakeups.doubt()
+            wakeups.probe()
 
     def watch_expiries(
         self,
@@ -200,58 +200,58 @@ class RedisEngine:
         on_end: Callable[[str, str], object],
         emit: Callable[[str, str], object],
     ) -> ExpiryListener:
-        """Have the servers tell of consumers of these queues whose time has ended. It blocks until it is open."""
-        from holdfast.engines.redis.keyspace_events import ExpiryListener  # noqa: PLC0415 - only for those who use it
+        """Listen for expired consumer sessions of these queues. It blocks until the subscriptions are open."""
+        from holdfast.engines.redis.keyspace_events import ExpiryListener  # noqa: PLC0415 - only for owners
 
         if self._closed:
             raise Closed
-        self.watch()
-        opened = ExpiryListener(self.topology, self._prefix, names, configure=configure, on_end=on_end, tell=emit)
+        self.watch_topology()
+        opened = ExpiryListener(self.topology, self._prefix, names, configure=configure, on_end=on_end, emit=emit)
         with self._listener_lock:
             if not self._closed:
-                with self._roll:
+                with self._members_lock:
                     self._expiries.add(opened)
                 return opened
         opened.close()
         raise Closed
 
     def location(self) -> str:
-        """The address as it was given: two spellings of one server are two places, and that is told."""
-        return self._place
+        """Return the address as the user gave it: two spellings of one server are two locations."""
+        return self._location
 
     def liveness_fd(self) -> None:
         return None  # only the ttl ends a lease here
 
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
-        from holdfast.engines.redis import admin as survey  # noqa: PLC0415 - only for people
+        from holdfast.engines.redis import admin  # noqa: PLC0415 - only for people
 
-        return survey.names(self._all_nodes(), self._prefix, prefix, limit, kind)
+        return admin.names(self._all_nodes(), self._prefix, prefix, limit, kind)
 
     def examine(self) -> EngineReport:
-        from holdfast.engines.redis import admin as survey  # noqa: PLC0415 - only for people
+        from holdfast.engines.redis import admin  # noqa: PLC0415 - only for people
 
-        return survey.examine(self._all_nodes(), self._prefix)
+        return admin.examine(self._all_nodes(), self._prefix)
 
     def _all_nodes(self) -> tuple[Node, ...]:
-        """Every server that keeps names: where there are several, they are looked for now."""
+        """Return every server that stores names; if there are several, ask for them now."""
         if self.topology.follows:
             self.topology.refresh(self.wire_s)
         return self.topology.nodes() or (self.topology.any_node(),)
 
-    def watch(self) -> None:
-        """Have the servers tell of their changes, where they do."""
+    def watch_topology(self) -> None:
+        """Subscribe to changes of the servers, if they publish them."""
         with self._listener_lock:
-            if self._watch is None and not self._closed:
+            if self._changes is None and not self._closed:
                 try:
-                    self._watch = self.topology.watch()
+                    self._changes = self.topology.watch()
                 except OSError as error:
                     log.warning("holdfast: changes of the servers are noticed late: %s", error)
 
     def forked(self) -> None:
-        closing, self._wakeups, self._watch = (self._wakeups, self._watch), None, None
-        for wakeups in closing:
-            if wakeups is not None:
-                wakeups.forked()
+        listeners, self._wakeups, self._changes = (self._wakeups, self._changes), None, None
+        for listener in listeners:
+            if listener is not None:
+                listener.forked()
         for expiries in tuple(self._expiries):
             expiries.forked()
         self._expiries.clear()
@@ -262,12 +262,12 @@ class RedisEngine:
 
     def close(self) -> None:
         with self._listener_lock:
-            closing, self._wakeups, self._watch = (self._wakeups, self._watch), None, None
+            listeners, self._wakeups, self._changes = (self._wakeups, self._changes), None, None
             self._closed = True
-        with self._roll:
-            listeners = tuple(self._expiries)
-        for wakeups in closing:
-            if wakeups is not None:
-                wakeups.close()
+        with self._members_lock:
+            expiries = tuple(self._expiries)
         for listener in listeners:
-            listener.close()
+            if listener is not None:
+                listener.close()
+        for expiry_listener in expiries:
+            expiry_listener.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.engines.redis.server_info import MOSTLY
+from holdfast.engines.redis.server_info import NOT_DURING_REWRITE
 from holdfast.rules.promise import CLIENTS, EFFICIENCY, LEVELS, RESTART, Caveat, Promise, weaker
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _BACK = Caveat(
 )
 
 
-class Rule(NamedTuple):
+class PromiseRule(NamedTuple):
     """If `applies`, then no more than `most` is promised, for that reason."""
 
     applies: Callable[[ServerFacts], bool]
@@ -69,59 +69,59 @@ _ASK = "let the user ask: ACL SETUSER ... +info"
 
 
 TABLE = (
-    Rule(
+    PromiseRule(
         lambda facts: facts.role == "replica",
         EFFICIENCY,
         "this server is a replica: it refuses grants, or keeps them where its primary does not see them",
         "connect to the primary",
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.role is None,
         EFFICIENCY,
         "whether this server is a primary was not seen",
         _ASK,
     ),
-    Rule(
+    PromiseRule(
         lambda facts: _may_evict(facts) and facts.maxmemory_policy is not None and facts.maxmemory is not None,
         EFFICIENCY,
         "under memory pressure this server deletes leases (maxmemory-policy {facts.maxmemory_policy})",
         "set maxmemory-policy noeviction, or use a server for leases alone",
         (_EVICTED,),
     ),
-    Rule(
+    PromiseRule(
         lambda facts: _may_evict(facts) and (facts.maxmemory_policy is None or facts.maxmemory is None),
         EFFICIENCY,
         "whether this server deletes leases under memory pressure was not seen",
         _ASK,
         (_EVICTED,),
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.jumped_s > 0,
         EFFICIENCY,
         "the clock of this server was seen to jump forward by {facts.jumped_s:.1f} s: leases ended early",
         "have its clock slewed, not stepped",
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.jumped_back_s > facts.fence_memory_s,
         LEVELS[-1],
         "the clock of this server was seen to jump back by {facts.jumped_back_s:.1f} s, more than fence_memory",
         "have its clock slewed, not stepped; or connect with a longer fence_memory",
         fences_grow=False,
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.cluster is True,
         CLIENTS,
         "a part of a cluster that is cut off grants for another node timeout",
         caveats=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.cluster is True and not facts.grouped,
         LEVELS[-1],
         "this is one server of a cluster: a name that belongs to another one is refused here",
         "connect to redis+cluster://",
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.cluster is None,
         CLIENTS,
         "whether it is part of a cluster, where another server may take its place, was not seen",
@@ -129,20 +129,20 @@ TABLE = (
         (_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.replicas == 0 and not _has_replicas(facts) and (facts.sentinels or facts.cluster is True),
         CLIENTS,
         "a replica, once it has one, may take its place (0 linked, 0 known): fences then come from another clock",
         caveats=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.replicas == 0 and (facts.known > 0 or facts.sentinels),
         CLIENTS,
         "no replica is linked: nobody could take its place",
         "start a replica of it",
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.replicas is None or _has_replicas(facts),
         CLIENTS,
         "a replica may take its place ({linked} linked, {facts.known} known): a failover may forget the last grants,"
@@ -151,49 +151,49 @@ TABLE = (
         (_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
-    Rule(
+    PromiseRule(
         lambda facts: _has_replicas(facts) and not facts.min_replicas,
         CLIENTS,
         "a primary that is cut off from its replicas may go on granting (min-replicas-to-write {least})",
         "set min-replicas-to-write 1: a primary that is cut off then stops within min-replicas-max-lag",
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.aof is None,
         CLIENTS,
         "whether it keeps an append-only file was not seen",
         _ASK,
         (_RESTARTED,),
     ),
-    Rule(
+    PromiseRule(
         lambda facts: facts.aof is False,
         CLIENTS,
         "it keeps no append-only file, so a restart forgets its leases",
         "set appendonly yes and appendfsync always",
         (_RESTARTED,),
     ),
-    Rule(
+    PromiseRule(
         lambda facts: bool(facts.aof) and facts.appendfsync is None,
         CLIENTS,
         "whether every grant is flushed to its append-only file was not seen (appendfsync not seen)",
         "let the user ask: ACL SETUSER ... +config|get",
         (_RESTARTED,),
     ),
-    Rule(
-        lambda facts: bool(facts.aof) and facts.appendfsync not in ("always", MOSTLY, None),
+    PromiseRule(
+        lambda facts: bool(facts.aof) and facts.appendfsync not in ("always", NOT_DURING_REWRITE, None),
         CLIENTS,
         "its append-only file is not flushed with every grant (appendfsync {fsync}): a power cut forgets the last ones",
         "set appendfsync always",
         (_RESTARTED,),
     ),
-    Rule(
-        lambda facts: bool(facts.aof) and facts.appendfsync == MOSTLY,
+    PromiseRule(
+        lambda facts: bool(facts.aof) and facts.appendfsync == NOT_DURING_REWRITE,
         CLIENTS,
         "its append-only file is not flushed while the server writes it anew or saves a snapshot"
         " (no-appendfsync-on-rewrite yes): a power cut then forgets the last grants",
         "set no-appendfsync-on-rewrite no",
         (_RESTARTED,),
     ),
-    Rule(
+    PromiseRule(
         lambda facts: bool(facts.aof) and facts.appendfsync == "always",
         RESTART,
         "every grant is on its disk before it is answered (appendfsync always)",

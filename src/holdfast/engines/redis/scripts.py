@@ -34,8 +34,8 @@ class Packer:
     """Packs the commands of one client.
 
     With `slots` it declares a second key, which never exists. A cluster then refuses every command on a name whose slot
-    is moving to another server before the script begins, because some of its keys may be here and some there. `alone`
-    declares the record twice instead, for commands that can be decided from the record alone wherever it is.
+    is moving to another server before the script begins, because some of its keys may be here and some there. With
+    `record_only` it declares the record twice instead, for commands that the record alone can decide wherever it is.
     """
 
     def __init__(self, prefix: str, client: str, memory_ms: int, *, slots: bool = False) -> None:
@@ -46,15 +46,15 @@ class Packer:
 
         # Most clients use few names, over and over.
         @lru_cache(maxsize=512)
-        def head(kind: type, name: str, alone: bool) -> bytes:
+        def head(kind: type, name: str, record_only: bool) -> bytes:
             key = record_key(prefix, name)
-            second = bulk(key if alone else f"{key}:-") if slots else b""
+            second = bulk(key if record_only else f"{key}:-") if slots else b""
             return SCRIPTS[kind].head(count) + bulk(key) + second + client_arguments
 
         # A lock is acquired and released over and over: only the token is new in every command.
         @lru_cache(maxsize=512)
-        def around_token(name: str, holder: str, ttl_ms: int, wait: bytes, alone: bool) -> tuple[bytes, bytes]:
-            return head(Acquire, name, alone), b"\r\n" + bulk(holder) + bulk(str(ttl_ms)) + wait
+        def around_token(name: str, holder: str, ttl_ms: int, wait: bytes, record_only: bool) -> tuple[bytes, bytes]:
+            return head(Acquire, name, record_only), b"\r\n" + bulk(holder) + bulk(str(ttl_ms)) + wait
 
         # A rate limit checks the same keys with the same arguments over and over.
         @lru_cache(maxsize=1024)
@@ -67,7 +67,7 @@ class Packer:
         self._client_arguments = (self.channel, str(memory_ms))
         self._keys = count
 
-    def pack(self, command: Command, *, whole: bool = False, pops: bool = False, alone: bool = False) -> bytes:
+    def pack(self, command: Command, *, whole: bool = False, pops: bool = False, record_only: bool = False) -> bytes:
         """Return the bytes of a command.
 
         `whole` sends the text of the script, for a server that does not know it. `pops` is for a waiter that will block
@@ -78,13 +78,13 @@ class Packer:
             acquire: Any = command
             name, token, holder, ttl_ms, waits = acquire
             wait = _POPPED if pops else _PUBLISHED if waits else _NO_WAIT
-            before, after = self._around_token(name, holder, ttl_ms, wait, alone)
+            before, after = self._around_token(name, holder, ttl_ms, wait, record_only)
             text = b"%b$%d\r\n%b%b" % (before, len(token), token.encode(), after)
         else:
             script = SCRIPTS[kind]
             if script.count is None:
                 return self._hit(command) if kind is Hit and not whole else self._pack_all(script, command, whole=whole)
-            text = self._head(kind, command.name, alone) + script.arguments(command)  # type: ignore[arg-type]
+            text = self._head(kind, command.name, record_only) + script.arguments(command)  # type: ignore[arg-type]
             if kind in WAITABLE:
                 text += _POPPED if pops else _PUBLISHED if command.wait else _NO_WAIT  # type: ignore[union-attr]
         if whole:

@@ -317,9 +317,15 @@ class StoredQueue:
 
     # Dead letters.
 
-    def add_dead_letter(self, letter: StoredDeadLetter) -> None:
-        self.remove_dead_letter(letter.message.id)
-        self._change(_ADD_DEAD_LETTER, position_of_dead_letter(letter), letter.reason, letter.died_us, *letter.message)
+    def add_dead_letter(self, dead_letter: StoredDeadLetter) -> None:
+        self.remove_dead_letter(dead_letter.message.id)
+        self._change(
+            _ADD_DEAD_LETTER,
+            position_of_dead_letter(dead_letter),
+            dead_letter.reason,
+            dead_letter.died_us,
+            *dead_letter.message,
+        )
         self._dead += 1
 
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
