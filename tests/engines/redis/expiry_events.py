@@ -11,15 +11,15 @@ WAIT_S = 20
 class Listener:
     """One client that listens; `ends` and `told` are what it has heard."""
 
-    def __init__(self, url, names=("q",), *, configure=True, on_end=None, tell=None):
-        self.ends, self.told = [], []
+    def __init__(self, url, names=("q",), *, configure=True, on_end=None, emit=None):
+        self.ends, self.events = [], []
         self.engine = open_engine(config.settings(url))
         try:
             self.expiries = self.engine.watch_expiries(
                 names,
                 configure=configure,
                 on_end=on_end or (lambda name, token: self.ends.append((name, token))),
-                tell=tell or (lambda kind, detail: self.told.append((kind, detail))),
+                emit=emit or (lambda kind, detail: self.events.append((kind, detail))),
             )
         except BaseException:
             self.engine.close()

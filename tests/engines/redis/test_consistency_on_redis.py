@@ -222,13 +222,13 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
     one_server.command("EVAL", FILL, 1, KEY, MANY)
     other = Place(one_server, "blocking", loop)
     busy, over, served = other.peer(), threading.Event(), []
-    busy.say(Join("q", "t", "", "t", LONG_MS))
+    busy.send(Join("q", "t", "", "t", LONG_MS))
 
     def work():
         while not over.is_set():
-            busy.say(Publish("q", f"{len(served)}", (NewMessage(f"m{len(served)}", b"x"),)))
-            taken = busy.say(Receive("q", "t", 1)).deliveries
-            busy.say(RecordOutcomes("q", "t", tuple(MessageOutcome(each.entry, ACK) for each in taken)))
+            busy.send(Publish("q", f"{len(served)}", (NewMessage(f"m{len(served)}", b"x"),)))
+            taken = busy.send(Receive("q", "t", 1)).deliveries
+            busy.send(RecordOutcomes("q", "t", tuple(MessageOutcome(each.entry, ACK) for each in taken)))
             served.append(1)
 
     pages = []

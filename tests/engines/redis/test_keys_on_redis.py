@@ -300,7 +300,7 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
 )
 def test_a_broken_order_of_keys_is_told_by_the_audit(one_server, one_peer, careless, fault):
     """An audit that cannot find anything proves nothing."""
-    one_peer.say(keyed("1", "a", "a", "b"))
+    one_peer.send(keyed("1", "a", "a", "b"))
     assert one_peer.audit("q") == (3, ())
 
     command, part, *fields = careless
@@ -311,9 +311,9 @@ def test_a_broken_order_of_keys_is_told_by_the_audit(one_server, one_peer, carel
 
 def test_two_messages_that_come_first_are_told_by_the_audit(one_server, one_peer):
     """The one thing that must never be: two consumers with one key."""
-    one_peer.say(keyed("1", "a"))
+    one_peer.send(keyed("1", "a"))
     one_server.command("DEL", f"{KEY}:heads")
-    one_peer.say(keyed("2", "a"))
+    one_peer.send(keyed("2", "a"))
 
     assert "1 keys have more than one message that comes first" in one_peer.audit("q").faults
 

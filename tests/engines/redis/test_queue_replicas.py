@@ -245,9 +245,9 @@ class Taker:
 
     def say(self, page):
         if self._connections and not self._taken and page.part == CONSUMERS:
-            self._taken.extend(self._peer.say(Receive("q", "t", 1)).deliveries)
+            self._taken.extend(self._peer.send(Receive("q", "t", 1)).deliveries)
         self._connections = self._connections or page.part == READY
-        return self._peer.say(page)
+        return self._peer.send(page)
 
 
 def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replicated):
