@@ -399,7 +399,7 @@ def public_functions(face):
         if inspect.isfunction(thing):
             yield name, thing, inspect.getdoc(thing) or ""
         elif name in MADE_BY_CALLERS:
-            yield name, thing.__init__, (inspect.getdoc(thing) or "") + (thing.__init__.__doc__ or "")
+            yield name, thing, (inspect.getdoc(thing) or "") + (thing.__init__.__doc__ or "")
         elif inspect.isclass(thing) and not issubclass(thing, BaseException | tuple):
             yield from public_methods(name, thing)
 
