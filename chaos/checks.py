@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from chaos.rounds import Round
     from chaos.runner import RoundResult
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
 
-    Checker = Callable[[Sequence[Event]], list[Violation]]
+    Checker = Callable[[Sequence[HistoryEvent]], list[Violation]]
 
 # A holder stops trusting its lease a little before the ttl, and checks it between slices: it may record the loss later.
 _SLACK_S = 0.5
@@ -107,7 +107,7 @@ def check_round(result: RoundResult) -> Verdict:
     return verdict
 
 
-def check_events(round_: Round, events: list[Event], suite: list[tuple[str, Checker]]) -> Verdict:
+def check_events(round_: Round, events: list[HistoryEvent], suite: list[tuple[str, Checker]]) -> Verdict:
     """Return the violations that these checkers find, without those that a known limit explains."""
     verdict = Verdict()
     for promise, checker in suite:
@@ -120,7 +120,7 @@ def check_events(round_: Round, events: list[Event], suite: list[tuple[str, Chec
     return verdict
 
 
-def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
+def unexplained_losses(events: Sequence[HistoryEvent], ttl_s: float) -> list[Violation]:
     """Find lost leases of holders that no fault affected within the ttl before the loss: they could have renewed.
 
     A trusted lease was renewed at most a ttl ago; a fault that ended before that did not matter. A loss counts from the
@@ -141,11 +141,11 @@ def unexplained_losses(events: Sequence[Event], ttl_s: float) -> list[Violation]
     ]
 
 
-def _lost_ns(event: Event) -> int:
+def _lost_ns(event: HistoryEvent) -> int:
     return event.at_ns if event.until_ns is None else min(event.at_ns, event.until_ns)
 
 
-def losses(events: Sequence[Event], ttl_s: float) -> list[Violation]:
+def losses(events: Sequence[HistoryEvent], ttl_s: float) -> list[Violation]:
     """Find lost leases although the faults left half of the ttl for a renewal."""
     faults = [fault for fault in fault_windows(events) if not fault.harmless]
     found = []

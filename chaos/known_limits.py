@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from chaos.rounds import Round
     from holdfast.testing.checkers import Violation
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
     from tests.support.fault_windows import Window
 
-    Explains = Callable[[Round, Violation, Sequence[Event], list[Window]], bool]
+    Explains = Callable[[Round, Violation, Sequence[HistoryEvent], list[Window]], bool]
 
 NS = 1_000_000_000
 # A holder that was frozen, whose threads could not run, or that did not learn of its loss in time may write too late.
@@ -51,7 +51,9 @@ class KnownLimit:
     explains: Explains
 
 
-def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
+def _late_unguarded_write(
+    round_: Round, violation: Violation, events: Sequence[HistoryEvent], faults: list[Window]
+) -> bool:
     """Return whether the resource compares no fence, and a holder under a fault wrote after its successor's grant.
 
     Between its grant and its late write such a holder may damage the writes of others; a violation at another time has
@@ -70,9 +72,9 @@ def _late_unguarded_write(round_: Round, violation: Violation, events: Sequence[
     return False
 
 
-def _late_writes(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+def _late_writes(events: Sequence[HistoryEvent]) -> Iterator[tuple[HistoryEvent, HistoryEvent]]:
     """Yield every accepted write after the grant of a newer fence, with the grant of the write."""
-    grants: dict[tuple[str, str | None], Event] = {}
+    grants: dict[tuple[str, str | None], HistoryEvent] = {}
     newest = 0
     for event in sorted(events, key=lambda event: event.at_ns):
         if event.kind == "granted":
@@ -87,7 +89,7 @@ def _late_writes(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
 def _forgotten(kind: str) -> Explains:
     """Return a test for violations after a fault of this kind: the server lost or expired a lease that was trusted."""
 
-    def explains(round_: Round, violation: Violation, events: Sequence[Event], faults: list[Window]) -> bool:
+    def explains(round_: Round, violation: Violation, events: Sequence[HistoryEvent], faults: list[Window]) -> bool:
         if not violation.events:
             return False
         # From the older grant on, which the server made a moment before the worker recorded it.
@@ -101,7 +103,7 @@ def _forgotten(kind: str) -> Explains:
 def _child_of_memory(
     round_: Round,
     violation: Violation,
-    events: Sequence[Event],
+    events: Sequence[HistoryEvent],
     faults: list[Window],
 ) -> bool:
     return round_.engine == "memory" and any(event.worker.endswith(".child") for event in violation.events)
@@ -144,7 +146,7 @@ KNOWN_LIMITS = (
 )
 
 
-def explains(round_: Round, promise: str, violation: Violation, events: Sequence[Event]) -> str | None:
+def explains(round_: Round, promise: str, violation: Violation, events: Sequence[HistoryEvent]) -> str | None:
     """Return the name of the limit that explains this violation, or None."""
     faults = fault_windows(events)
     for expectation in KNOWN_LIMITS:

@@ -18,7 +18,7 @@ from chaos.schedule import HOLDER, KINDS, SERVER, WAITER, draw
 from chaos.workload import NAME
 from holdfast.testing.guard import GuardedFile
 from holdfast.testing.history import History, Tail
-from holdfast.testing.processes import Workers
+from holdfast.testing.processes import WorkerProcesses
 from tests.support import wallclock
 from tests.support.fault_windows import ALL_WORKERS, MACHINE
 from tests.support.faults import Faults
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from chaos.rounds import Round
     from chaos.schedule import Fault
-    from holdfast.testing.history import Event
-    from holdfast.testing.processes import Worker
+    from holdfast.testing.history import HistoryEvent
+    from holdfast.testing.processes import WorkerProcess
 
-    Enough = Callable[[list[Event]], bool]
+    Enough = Callable[[list[HistoryEvent]], bool]
 
 _LOOK_S = 0.02
 _LATE_S = 0.25
@@ -56,7 +56,7 @@ class RoundResult:
     """The result of a round: everything that the checks need."""
 
     round: Round
-    events: list[Event] = field(default_factory=list)
+    events: list[HistoryEvent] = field(default_factory=list)
     counter: int = 0
     appended: tuple[int, ...] = ()
     injected: Counter[str] = field(default_factory=Counter)
@@ -81,8 +81,8 @@ class RoundRunner:
         self._tail = Tail(self._history.path)
         self._states: dict[str, str] = {}
         self._busy: set[str] = set()
-        self._all = Workers()
-        self.workers: dict[str, Worker] = {}
+        self._all = WorkerProcesses()
+        self.workers: dict[str, WorkerProcess] = {}
         self.result = RoundResult(round_)
         self._look_at = 0.0
 

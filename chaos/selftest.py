@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chaos.mutant_rounds import Mutant
     from chaos.rounds import Round
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
 
 _RIGHT_S = 3.0
 _CHANCES = 3
@@ -75,7 +75,7 @@ class LiveCheck:
         self._is_enough = is_enough
         self.verdict = Verdict()
 
-    def __call__(self, events: list[Event]) -> bool:
+    def __call__(self, events: list[HistoryEvent]) -> bool:
         suite = checkers_for(self._round, counter=None, appended=None, now_ns=time.monotonic_ns())
         self.verdict = check_events(self._round, events, suite)
         return self._is_enough(self.verdict)

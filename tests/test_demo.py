@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.demo.summary import violations_in
 from holdfast.demo.worker import LOCK
-from holdfast.testing import Event, eventually
+from holdfast.testing import HistoryEvent, eventually
 
 LONGEST_S = 30
 DEMO = [sys.executable, "-m", "holdfast.demo"]
@@ -175,7 +175,7 @@ def test_an_engine_of_process_scope_is_refused():
 
 def event(kind, worker, at_ms, **facts):
     """Return an event of a history."""
-    return Event(at_ns=at_ms * 1_000_000, pid=1, worker=worker, kind=kind, name=LOCK, **facts)
+    return HistoryEvent(at_ns=at_ms * 1_000_000, pid=1, worker=worker, kind=kind, name=LOCK, **facts)
 
 
 def test_a_frozen_claim_ends_with_the_trusted_deadline():

@@ -8,7 +8,7 @@ from chaos.checks import check_events, checkers_for
 from chaos.known_limits import FAILOVERS
 from chaos.rounds import Round
 from chaos.runs import run_round
-from holdfast.testing import Event, servers
+from holdfast.testing import HistoryEvent, servers
 
 S = 1_000_000_000
 SEED = 20
@@ -22,7 +22,7 @@ PIDS = {"w0": 1, "w1": 2, "stage": 9}
 
 def event(at_s, worker, kind, fence=None, **fields):
     facts = {"name": "campaign", "fence": fence, "token": fence and f"{worker}{fence}", **fields}
-    return Event(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, **facts)
+    return HistoryEvent(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, **facts)
 
 
 def window(since_s, until_s, kind):

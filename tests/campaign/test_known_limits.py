@@ -8,7 +8,7 @@ from chaos.checks import INVARIANTS, check_events, check_round, checkers_for
 from chaos.known_limits import KNOWN_LIMITS, explains
 from chaos.rounds import Round
 from chaos.runner import RoundResult
-from holdfast.testing import Event
+from holdfast.testing import HistoryEvent
 
 S = 1_000_000_000
 PIDS = {"w0": 1, "w1": 2, "w2": 4, "w0.child": 3, "stage": 9}
@@ -21,7 +21,7 @@ MEMORY = Round(1, "memory", "blocking", "counter")
 def event(at_s, worker, kind, fence=None, **fields):
     token = None if fence is None else f"{worker}{fence}"
     facts = {"name": "campaign", "fence": fence, "token": token, **fields}
-    return Event(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, **facts)
+    return HistoryEvent(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, **facts)
 
 
 def fault(since_s, until_s, kind, target=""):

@@ -6,13 +6,15 @@ import pytest
 
 from chaos.checks import losses, unexplained_losses
 from chaos.rounds import WORKLOADS, named
-from holdfast.testing import Event
+from holdfast.testing import HistoryEvent
 
 S = 1_000_000_000
 
 
 def event(at_s, kind, worker="w0", **fields):
-    return Event(**{"at_ns": int(at_s * S), "worker": worker, "pid": 1, "kind": kind, "name": "campaign", **fields})
+    return HistoryEvent(
+        **{"at_ns": int(at_s * S), "worker": worker, "pid": 1, "kind": kind, "name": "campaign", **fields}
+    )
 
 
 def fault(since_s, until_s, kind, target):

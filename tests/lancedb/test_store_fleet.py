@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from store_kit import row
 
-from holdfast.testing import Workers
+from holdfast.testing import WorkerProcesses
 
 CHILDREN = Path(__file__).with_name("store_children.py")
 PROCESSES = 4
@@ -15,7 +15,7 @@ PROCESSES = 4
 @pytest.fixture(scope="module")
 def fleet():
     """Four processes that do what they are told; started once, because each has to import LanceDB."""
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         started = [workers.start(f"{CHILDREN}:obey") for _ in range(PROCESSES)]
         for worker in started:
             worker.wait_ready(60)

@@ -14,6 +14,6 @@ def test_the_example_installs_once_and_finds_it_the_second_time(env, repo, runs)
     command = (sys.executable, str(EXAMPLE), str(repo), "solo@1.0.0")
     first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
 
-    assert first == f"solo_1.0.0 is in {repo}/node_modules/solo_1.0.0 (installed just now)\n"
+    assert first == f"solo_1.0.0 is in {repo}/node_modules/solo_1.0.0 (just installed)\n"
     assert second == f"solo_1.0.0 is in {repo}/node_modules/solo_1.0.0\n"
     assert len(runs()) == 1

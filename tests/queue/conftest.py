@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import HoldfastError
-from holdfast.testing import Workers, eventually
+from holdfast.testing import WorkerProcesses, eventually
 from holdfast.testing.servers import Server, available, missing
 
 CHILDREN = Path(__file__).with_name("queue_children.py")
@@ -39,7 +39,7 @@ def client(url):
 @pytest.fixture
 def start(url, tmp_path):
     """Start a process that runs a function of `queue_children`, or of another file, with a journal of its own."""
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
 
         def begin(function, children=CHILDREN, env=None, **arguments):
             arguments = {"url": url, "journal": str(tmp_path / "journal"), **arguments}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
 
 MACHINE = "machine stall"
 # A process that is stopped inside the gate of SQLite blocks all others: the engine's docs name that caveat.
@@ -43,7 +43,7 @@ class Window:
         return self.target in (ALL_WORKERS, worker)
 
 
-def fault_windows(events: Sequence[Event]) -> list[Window]:
+def fault_windows(events: Sequence[HistoryEvent]) -> list[Window]:
     """Return the faults of a history in the order of their starts; a fault that was never healed lasts for ever.
 
     A `fault` with a `since_ns` was recorded afterwards: it ended at the moment of recording, or ends at its `until_ns`.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.testing.history import Recorder
-    from holdfast.testing.processes import Worker
+    from holdfast.testing.processes import WorkerProcess
     from tests.support.places import Place
     from tests.support.proxy import Proxy
 
@@ -63,7 +63,7 @@ class Faults:
     # Processes.
 
     @contextmanager
-    def frozen(self, worker: Worker, label: str = ALL_WORKERS) -> Iterator[None]:
+    def frozen(self, worker: WorkerProcess, label: str = ALL_WORKERS) -> Iterator[None]:
         """Freeze a worker's process for the length of the block."""
         with self.window("freeze", label):
             worker.freeze()
@@ -73,7 +73,7 @@ class Faults:
                 if worker.alive:
                     worker.thaw()
 
-    def kill(self, worker: Worker, *labels: str) -> None:
+    def kill(self, worker: WorkerProcess, *labels: str) -> None:
         """Send SIGKILL to a worker's process; `labels` are its workers in the history."""
         for label in labels:
             self._recorder.died(label, worker.pid, "SIGKILL")

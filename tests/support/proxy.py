@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.testing.resp import Message, Messages
+from holdfast.testing.resp import RespMessage, RespParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -305,8 +305,8 @@ class Proxy:
         client.close()
         server.close()
 
-    def _pump(self, pair: _Pair, source: socket.socket, forward: Callable[[_Pair, Message], None]) -> None:
-        messages = Messages()
+    def _pump(self, pair: _Pair, source: socket.socket, forward: Callable[[_Pair, RespMessage], None]) -> None:
+        messages = RespParser()
         with suppress(OSError):
             while data := source.recv(_READ):
                 with self._guard:
@@ -319,7 +319,7 @@ class Proxy:
                     forward(pair, message)
         pair.cut()
 
-    def _request(self, pair: _Pair, message: Message) -> None:
+    def _request(self, pair: _Pair, message: RespMessage) -> None:
         words = tuple(message.value)
         with self._guard:
             self.sent.append(Sent(pair.number, time.monotonic(), words))
@@ -350,7 +350,7 @@ class Proxy:
         with self._change:
             self._change.wait_for(lambda: self._closed, seconds)
 
-    def _reply(self, pair: _Pair, message: Message) -> None:
+    def _reply(self, pair: _Pair, message: RespMessage) -> None:
         pushed = message.push or (isinstance(message.value, list) and message.value[:1] and message.value[0] in _PUSHED)
         fault = armed = None
         with self._guard:

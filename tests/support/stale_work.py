@@ -17,7 +17,7 @@ from tests.support.fault_windows import HARMLESS, fault_windows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
     from tests.support.fault_windows import Window
 
 UNCHECKED = "unchecked"
@@ -31,16 +31,16 @@ class StaleWork:
 
     length_ns: int
     checked_ns: int
-    granted: Event
-    successor: Event
-    last: Event
+    granted: HistoryEvent
+    successor: HistoryEvent
+    last: HistoryEvent
     cause: str
 
 
-def find_stale_work(events: Sequence[Event]) -> list[StaleWork]:
+def find_stale_work(events: Sequence[HistoryEvent]) -> list[StaleWork]:
     """Return the stale work of every lease: after its successor was granted, and before its holder knew."""
-    grants: dict[str, list[Event]] = defaultdict(list)
-    worked: dict[tuple[str, int, str | None], list[Event]] = defaultdict(list)
+    grants: dict[str, list[HistoryEvent]] = defaultdict(list)
+    worked: dict[tuple[str, int, str | None], list[HistoryEvent]] = defaultdict(list)
     known: dict[tuple[str, int, str | None], int] = {}
     for event in sorted(events, key=lambda event: event.at_ns):
         key = (event.worker, event.pid, event.token)
@@ -68,7 +68,7 @@ def find_stale_work(events: Sequence[Event]) -> list[StaleWork]:
     return found
 
 
-def late_loss_reports(events: Sequence[Event], allowed_s: float = 0.25) -> list[Violation]:
+def late_loss_reports(events: Sequence[HistoryEvent], allowed_s: float = 0.25) -> list[Violation]:
     """Find holders that called `lease.check()` before each step and still went on for longer than `allowed_s` (X2)."""
     return [
         Violation(
@@ -82,7 +82,7 @@ def late_loss_reports(events: Sequence[Event], allowed_s: float = 0.25) -> list[
     ]
 
 
-def _cause(faults: list[Window], grant: Event, successor: Event) -> str:
+def _cause(faults: list[Window], grant: HistoryEvent, successor: HistoryEvent) -> str:
     """Return the last fault of the holder before the successor's grant; a fault that can end a lease comes first."""
     near = [f for f in faults if f.affects(grant.worker) and f.overlaps(grant.at_ns, successor.at_ns)]
     if not near:
@@ -90,11 +90,11 @@ def _cause(faults: list[Window], grant: Event, successor: Event) -> str:
     return max(near, key=lambda fault: (fault.kind not in _SPARING, fault.start_ns)).kind
 
 
-def _succeeded(grants: list[Event]) -> list[tuple[Event, Event]]:
+def _succeeded(grants: list[HistoryEvent]) -> list[tuple[HistoryEvent, HistoryEvent]]:
     """Return each grant with the first grant of another token under a higher fence."""
     by_fence = sorted(grants, key=lambda grant: grant.fence or 0)
     pairs = []
-    earliest: Event | None = None
+    earliest: HistoryEvent | None = None
     for grant in reversed(by_fence):
         if earliest is not None and earliest.token != grant.token:
             pairs.append((grant, earliest))

@@ -20,7 +20,7 @@ from tests.support.fault_windows import ALL_WORKERS, MACHINE, STOPPED_IN_GATE, f
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
     from holdfast.testing.hold_spans import HoldSpan
     from tests.support.fault_windows import Window
 
@@ -105,16 +105,16 @@ class Bounds:
 class Wait:
     """One worker's wait for one name, from `requested` to its answer or its death."""
 
-    requested: Event
-    in_line: Event | None = None
-    ended: Event | None = None
+    requested: HistoryEvent
+    in_line: HistoryEvent | None = None
+    ended: HistoryEvent | None = None
 
     @property
     def end_ns(self) -> float:
         return math.inf if self.ended is None else self.ended.at_ns
 
 
-def waits_by_name(events: Sequence[Event]) -> dict[str, list[Wait]]:
+def waits_by_name(events: Sequence[HistoryEvent]) -> dict[str, list[Wait]]:
     """Return the waits for each name, in the order of the requests. A worker waits for one name at a time."""
     waits: dict[str, list[Wait]] = defaultdict(list)
     open_: dict[tuple[str, int], Wait] = {}
@@ -130,7 +130,7 @@ def waits_by_name(events: Sequence[Event]) -> dict[str, list[Wait]]:
     return waits
 
 
-def idle_with_waiters(events: Sequence[Event], bounds: Bounds, now_ns: int | None = None) -> list[Violation]:
+def idle_with_waiters(events: Sequence[HistoryEvent], bounds: Bounds, now_ns: int | None = None) -> list[Violation]:
     """Find names that stayed free for longer than the bounds allow while a worker waited (X7).
 
     Time in which a fault affected all workers does not count, nor time in which it affected the waiter. With `now_ns`,
@@ -161,7 +161,7 @@ def idle_with_waiters(events: Sequence[Event], bounds: Bounds, now_ns: int | Non
     return violations
 
 
-def overtakes(events: Sequence[Event], bounds: Bounds | None = None) -> list[Violation]:
+def overtakes(events: Sequence[HistoryEvent], bounds: Bounds | None = None) -> list[Violation]:
     """Find grants to a later worker while an earlier one was in the waiting line and able to take the lease (X8).
 
     A holder may hand over to any waiter, wherever it stands in the line. A worker that was cut off is back only when it
@@ -193,7 +193,7 @@ def overtakes(events: Sequence[Event], bounds: Bounds | None = None) -> list[Vio
     return violations
 
 
-def excuses(events: Sequence[Event]) -> list[Window]:
+def excuses(events: Sequence[HistoryEvent]) -> list[Window]:
     """Return the faults that may explain a delay."""
     return [fault for fault in fault_windows(events) if not fault.harmless]
 
@@ -204,7 +204,7 @@ def _until_back(fault: Window, bounds: Bounds | None) -> Window:
     return replace(fault, end_ns=fault.end_ns + bounds.recovery_s * NS)
 
 
-def _handed(release: Event, wait: Wait) -> bool:
+def _handed(release: HistoryEvent, wait: Wait) -> bool:
     """Return whether a release handed the lease over to this waiter."""
     successor = f"{HANDED_TO}{wait.requested.worker}"
     return (

@@ -17,7 +17,7 @@ from tests.support.waiting_order import excuses, waits_by_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
     from tests.support.waiting_order import Bounds, Wait
 
 NS = 1_000_000_000
@@ -27,12 +27,12 @@ NS = 1_000_000_000
 class WakeUp:
     """One hand-over: the release, and the waiter that was granted next."""
 
-    released: Event
+    released: HistoryEvent
     wait: Wait
     length_ns: int
 
 
-def wake_ups(events: Sequence[Event], bounds: Bounds) -> list[WakeUp]:
+def wake_ups(events: Sequence[HistoryEvent], bounds: Bounds) -> list[WakeUp]:
     """Return the hand-overs to a worker that waited, where no fault was active then or shortly before.
 
     A broken connection is opened again; a dead waiter stays in the waiting line until its heartbeat expires, or until
@@ -60,12 +60,12 @@ def wake_ups(events: Sequence[Event], bounds: Bounds) -> list[WakeUp]:
     return found
 
 
-def wake_ups_ns(events: Sequence[Event], bounds: Bounds) -> list[int]:
+def wake_ups_ns(events: Sequence[HistoryEvent], bounds: Bounds) -> list[int]:
     """Return the lengths of all hand-overs without faults."""
     return [wake_up.length_ns for wake_up in wake_ups(events, bounds)]
 
 
-def slow_wake_ups(events: Sequence[Event], bounds: Bounds, allowed_s: float = 0.75) -> list[Violation]:
+def slow_wake_ups(events: Sequence[HistoryEvent], bounds: Bounds, allowed_s: float = 0.75) -> list[Violation]:
     """Find hand-overs without faults that took longer than `allowed_s` (X7).
 
     `allowed_s` is for the machine: each of the three processes of a hand-over (the holder, the engine, the waiter) may
@@ -87,5 +87,5 @@ def slow_wake_ups(events: Sequence[Event], bounds: Bounds, allowed_s: float = 0.
     ]
 
 
-def _at_ns(event: Event) -> int:
+def _at_ns(event: HistoryEvent) -> int:
     return event.at_ns

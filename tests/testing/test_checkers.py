@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from holdfast.testing import (
-    Event,
+    HistoryEvent,
     assert_holds,
     check,
     fences_grow,
@@ -22,7 +22,7 @@ from holdfast.testing import (
 
 def event(at_ns, worker, kind, name="orders", **fields):
     pids = {"a": 1, "b": 2, "c": 3}
-    return Event(at_ns=at_ns, worker=worker, pid=pids[worker], kind=kind, name=name, **fields)
+    return HistoryEvent(at_ns=at_ns, worker=worker, pid=pids[worker], kind=kind, name=name, **fields)
 
 
 def death(at_ns, worker):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import Worker, Workers, eventually, kernel, ready
+from holdfast.testing import WorkerProcess, WorkerProcesses, eventually, kernel, ready
 
 CLIENTS = Path(__file__).with_name("clients.py")
 
@@ -197,7 +197,7 @@ def test_readiness_makes_sense_in_a_worker_only():
 def test_leaving_the_block_leaves_nothing_behind():
     """No process, no zombie, no descriptor: whatever the worker was doing."""
     before = descriptors()
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         busy, frozen, ended = (
             workers.start(f"{CLIENTS}:wait_forever").wait_ready(),
             workers.start(f"{CLIENTS}:wait_forever").wait_ready(),
@@ -217,7 +217,7 @@ def test_a_worker_that_cannot_start_leaves_no_descriptor(monkeypatch):
     monkeypatch.setattr("sys.executable", "/nonexistent/python")
 
     with pytest.raises(FileNotFoundError):
-        Worker("time:sleep")
+        WorkerProcess("time:sleep")
 
     assert descriptors() == before
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from holdfast.testing import eventually
-from holdfast.testing.resp import Messages, pack
+from holdfast.testing.resp import RespParser, pack
 from holdfast.testing.servers import Server, available, missing
 from tests.support.proxy import Proxy, named, script
 
@@ -36,7 +36,7 @@ class Caller:
 
     def __init__(self, proxy, timeout=5.0):
         self.link = socket.create_connection(("127.0.0.1", proxy.port), timeout)
-        self._messages = Messages()
+        self._messages = RespParser()
         self._came = []
 
     def send(self, *commands):

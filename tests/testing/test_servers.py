@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import eventually
-from holdfast.testing.resp import Messages, ServerError, pack
+from holdfast.testing.resp import RespParser, ServerError, pack
 from holdfast.testing.servers import Server, available, missing
 
 KINDS = sorted(available())
@@ -187,11 +187,11 @@ def test_a_message_is_parsed_whole_however_its_bytes_arrive():
         pack("SET", "k", 1.5): [b"SET", b"k", b"1.5"],
     }
     for raw, value in replies.items():
-        messages = Messages()
+        messages = RespParser()
         found = [message for byte in raw * 2 for message in messages.feed(bytes([byte]))]
 
         assert [(message.raw, message.value) for message in found] == [(raw, value)] * 2
-    assert Messages().feed(b">1\r\n+x\r\n")[0].push
+    assert RespParser().feed(b">1\r\n+x\r\n")[0].push
 
 
 def test_waiting_for_a_server_that_never_answers_has_an_end():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import Event
+from holdfast.testing import HistoryEvent
 from tests.support.fault_windows import MACHINE, fault_windows
 from tests.support.stale_work import UNCHECKED, find_stale_work, late_loss_reports
 
@@ -15,7 +15,7 @@ def event(at_ms, worker, kind, fence=None, since_ms=None, **fields):
     since_ns = None if since_ms is None else since_ms * MS
     token = None if fence is None else f"t{fence}"
     facts = {"name": "x", "fence": fence, "token": token, "since_ns": since_ns, **fields}
-    return Event(at_ns=at_ms * MS, worker=worker, pid={"a": 1, "b": 2}[worker], kind=kind, **facts)
+    return HistoryEvent(at_ns=at_ms * MS, worker=worker, pid={"a": 1, "b": 2}[worker], kind=kind, **facts)
 
 
 def worked(since_ms, until_ms, detail=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import Event
+from holdfast.testing import HistoryEvent
 from tests.support.waiting_order import Bounds, idle_with_waiters, overtakes
 
 S = 1_000_000_000
@@ -12,7 +12,7 @@ PIDS = {"a": 1, "b": 2, "c": 3, "stage": 9}
 
 
 def event(at_s, worker, kind, name="x", **fields):
-    return Event(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, name=name, **fields)
+    return HistoryEvent(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, name=name, **fields)
 
 
 def fault(since_s, until_s, kind, target=""):

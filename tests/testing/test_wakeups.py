@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import Event
+from holdfast.testing import HistoryEvent
 from tests.support.waiting_order import Bounds
 from tests.support.wakeups import slow_wake_ups, wake_ups_ns
 
@@ -14,7 +14,7 @@ BOUNDS = Bounds(ttl_s=1)
 
 
 def event(at_s, worker, kind, name="x", **fields):
-    return Event(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, name=name, **fields)
+    return HistoryEvent(at_ns=int(at_s * S), worker=worker, pid=PIDS[worker], kind=kind, name=name, **fields)
 
 
 def fault(since_s, until_s, kind, target=""):

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.testing import Event
+from holdfast.testing import HistoryEvent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ class Narration:
         self._path = path
         self._offset = 0
         self.workers = {name: WorkerHistory(name) for name in names}
-        self.events: list[Event] = []
+        self.events: list[HistoryEvent] = []
         self.news: list[NewsLine] = []
         self.begin_ns = 0
         self.counter = 0
@@ -75,7 +75,7 @@ class Narration:
             fresh = file.read()
         end = fresh.rfind(b"\n") + 1
         self._offset += end
-        events = [Event(**json.loads(line)) for line in fresh[:end].splitlines()]
+        events = [HistoryEvent(**json.loads(line)) for line in fresh[:end].splitlines()]
         for event in sorted(events, key=lambda event: event.at_ns):
             self._take(event)
 
@@ -91,7 +91,7 @@ class Narration:
         """Return the seconds since the first event."""
         return (at_ns - self.begin_ns) / 1e9
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: HistoryEvent) -> None:
         self.events.append(event)
         self.begin_ns = self.begin_ns or event.at_ns
         if event.kind == "fault":
@@ -99,7 +99,7 @@ class Narration:
         else:
             self._step(self.workers[event.worker], event)
 
-    def _step(self, worker: WorkerHistory, event: Event) -> None:
+    def _step(self, worker: WorkerHistory, event: HistoryEvent) -> None:
         worker.pid = event.pid
         state = _STATES.get(event.kind)
         if event.kind == "granted":
@@ -121,7 +121,7 @@ class Narration:
         if state is not None:
             worker.become(state, event.at_ns)
 
-    def _granted(self, worker: WorkerHistory, event: Event) -> None:
+    def _granted(self, worker: WorkerHistory, event: HistoryEvent) -> None:
         worker.fence = event.fence
         if self._ended is None:
             self._add_news(event, f"{worker.name} holds under fence {tail(event.fence)}")
@@ -130,7 +130,7 @@ class Narration:
         gap = duration(event.at_ns - ended_ns)
         self._add_news(event, f"{worker.name} took over {gap} after {what}, fence {tail(event.fence)}", major=True)
 
-    def _fault(self, event: Event) -> None:
+    def _fault(self, event: HistoryEvent) -> None:
         what, name = (event.detail or "").split()
         worker = self.workers[name]
         if what == FREEZE:
@@ -141,7 +141,7 @@ class Narration:
             worker.become(HOLDING, event.at_ns)
             self._add_news(event, f"{name} was woken (SIGCONT) and believes it still holds", major=True)
 
-    def _add_news(self, event: Event, text: str, *, major: bool = False) -> None:
+    def _add_news(self, event: HistoryEvent, text: str, *, major: bool = False) -> None:
         self.news.append(NewsLine(event.at_ns, text, major))
 
 

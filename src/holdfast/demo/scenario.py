@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from holdfast.demo.narration import FREEZE, SCENARIO, WAKE, Narration, WorkerHistory
 from holdfast.demo.worker import LOCK, TTL_S, history_file
-from holdfast.testing import History, Workers
+from holdfast.testing import History, WorkerProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from holdfast.demo.view import View
-    from holdfast.testing import Worker
+    from holdfast.testing import WorkerProcess
 
 NAMES = ("ann", "bob", "cleo", "dan", "eve")
 
@@ -44,13 +44,13 @@ class Scenario:
         self._folder = folder
         self._view = view
         self._guarded = guarded
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, WorkerProcess] = {}
         self.history = History(history_file(folder))
         self.narration = Narration(self.history.path, NAMES)
 
     def play(self) -> None:
         """Run all steps; however they end, no process is left."""
-        with self.history, Workers() as workers:
+        with self.history, WorkerProcesses() as workers:
             self._recorder = self.history.recorder(SCENARIO)
             self._start(workers)
             self._let_work("all workers count")
@@ -60,7 +60,7 @@ class Scenario:
             self._let_work("the woken worker waits for the lock again")
             self._stop()
 
-    def _start(self, workers: Workers) -> None:
+    def _start(self, workers: WorkerProcesses) -> None:
         for name in NAMES:
             with _uninterrupted():
                 self._workers[name] = workers.start(

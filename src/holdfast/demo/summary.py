@@ -17,7 +17,7 @@ from holdfast.testing.checkers import ALL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.testing import Event, Violation
+    from holdfast.testing import HistoryEvent, Violation
 
 _MOST_SHOWN = 3
 
@@ -70,7 +70,7 @@ class Summary:
         return ["Summary of the recorded history", *plain, *shown]
 
 
-def summarise(events: Sequence[Event], counter: int, *, engine: str, ttl_s: float) -> Summary:
+def summarise(events: Sequence[HistoryEvent], counter: int, *, engine: str, ttl_s: float) -> Summary:
     """Return the figures and the violations of a history; `counter` is the last value of the counter."""
     writes = [event for event in events if event.kind == "write"]
     deaths = [event for event in events if event.kind == "died"]
@@ -96,7 +96,7 @@ def summarise(events: Sequence[Event], counter: int, *, engine: str, ttl_s: floa
     )
 
 
-def violations_in(events: Sequence[Event], counter: int) -> list[Violation]:
+def violations_in(events: Sequence[HistoryEvent], counter: int) -> list[Violation]:
     """Return every violation in the history, including a wrong last value of the counter."""
     others = [checker for checker in ALL if checker is not lost_updates]
     found = [*check(events, *others), *lost_updates(events, {LOCK: counter})]
@@ -107,19 +107,19 @@ def violations_in(events: Sequence[Event], counter: int) -> list[Violation]:
     return [*first.values(), *(each for each in found if first[each.checker] is not each)]
 
 
-def _longest_takeover_ms(events: Sequence[Event], ends: Sequence[Event]) -> float | None:
+def _longest_takeover_ms(events: Sequence[HistoryEvent], ends: Sequence[HistoryEvent]) -> float | None:
     gaps = [_takeover_ns(events, end) for end in ends]
     known = [gap for gap in gaps if gap is not None]
     return round(max(known) / 1e6, 3) if known else None
 
 
-def _takeover_ns(events: Sequence[Event], end: Event) -> int | None:
+def _takeover_ns(events: Sequence[HistoryEvent], end: HistoryEvent) -> int | None:
     gone = (end.detail or "").split()[-1] if end.worker == SCENARIO else end.worker
     after = (event for event in events if event.kind == "granted" and event.at_ns > end.at_ns)
     return next((event.at_ns - end.at_ns for event in after if event.worker != gone), None)
 
 
-def _count(events: Sequence[Event], kind: str) -> int:
+def _count(events: Sequence[HistoryEvent], kind: str) -> int:
     return sum(event.kind == kind for event in events)
 
 

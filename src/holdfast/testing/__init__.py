@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     )
     from holdfast.testing.child_process import read_line, ready, send_line
     from holdfast.testing.guard import GuardedFile, Stored
-    from holdfast.testing.history import Event, History, Kind, Recorder, read_history
+    from holdfast.testing.history import History, HistoryEvent, Kind, Recorder, read_history
     from holdfast.testing.pause_points import PausePoints
-    from holdfast.testing.processes import Worker, Workers
+    from holdfast.testing.processes import WorkerProcess, WorkerProcesses
     from holdfast.testing.waiting import eventually
 
 __getattr__, __dir__ = lazy_exports(
@@ -47,24 +47,24 @@ __getattr__, __dir__ = lazy_exports(
         ),
         "holdfast.testing.child_process": ("read_line", "ready", "send_line"),
         "holdfast.testing.guard": ("GuardedFile", "Stored"),
-        "holdfast.testing.history": ("Event", "History", "Kind", "Recorder", "read_history"),
+        "holdfast.testing.history": ("HistoryEvent", "History", "Kind", "Recorder", "read_history"),
         "holdfast.testing.pause_points": ("PausePoints",),
-        "holdfast.testing.processes": ("Worker", "Workers"),
+        "holdfast.testing.processes": ("WorkerProcess", "WorkerProcesses"),
         "holdfast.testing.waiting": ("eventually",),
     },
 )
 
 __all__ = [
-    "Event",
     "GuardedFile",
     "History",
+    "HistoryEvent",
     "Kind",
     "PausePoints",
     "Recorder",
     "Stored",
     "Violation",
-    "Worker",
-    "Workers",
+    "WorkerProcess",
+    "WorkerProcesses",
     "assert_holds",
     "check",
     "eventually",

@@ -17,9 +17,9 @@ from holdfast.testing.hold_spans import hold_spans_by_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
 
-    Checker = Callable[[Sequence[Event]], list["Violation"]]
+    Checker = Callable[[Sequence[HistoryEvent]], list["Violation"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Violation:
 
     checker: str
     sentence: str
-    events: tuple[Event, ...]
+    events: tuple[HistoryEvent, ...]
 
     def __str__(self) -> str:
         zero_ns = min((event.at_ns for event in self.events), default=0)
@@ -40,7 +40,7 @@ class Violation:
         )
 
 
-def overlapping_holders(events: Sequence[Event]) -> list[Violation]:
+def overlapping_holders(events: Sequence[HistoryEvent]) -> list[Violation]:
     """Find two workers that believed they held the same name at the same instant.
 
     A worker holds a name from `granted` to the first of `released`, `lost`, `died` and the last known `until_ns`.
@@ -56,7 +56,7 @@ def overlapping_holders(events: Sequence[Event]) -> list[Violation]:
     return violations
 
 
-def fences_grow(events: Sequence[Event]) -> list[Violation]:
+def fences_grow(events: Sequence[HistoryEvent]) -> list[Violation]:
     """Find fences that were granted twice, and later grants with a lower fence, for each name.
 
     A repeated answer with the same token and the same fence is no new grant.
@@ -73,7 +73,7 @@ def fences_grow(events: Sequence[Event]) -> list[Violation]:
     return violations
 
 
-def guarded_writes_never_go_down(events: Sequence[Event]) -> list[Violation]:
+def guarded_writes_never_go_down(events: Sequence[HistoryEvent]) -> list[Violation]:
     """Find writes that a guarded resource accepted with a lower fence than before, or with a second token per fence."""
     violations = []
     for name, writes in _by_name(events, "write").items():
@@ -88,7 +88,7 @@ def guarded_writes_never_go_down(events: Sequence[Event]) -> list[Violation]:
     return violations
 
 
-def lost_updates(events: Sequence[Event], final: Mapping[str, int] | None = None) -> list[Violation]:
+def lost_updates(events: Sequence[HistoryEvent], final: Mapping[str, int] | None = None) -> list[Violation]:
     """Find accepted writes of a counter that did not add exactly one to the value before them.
 
     `final`: the value of each counter at the end; counters begin at 0. The checker compares it with the number of
@@ -104,7 +104,7 @@ def lost_updates(events: Sequence[Event], final: Mapping[str, int] | None = None
     return violations
 
 
-def lost_appends(events: Sequence[Event], final: Mapping[str, Sequence[int]]) -> list[Violation]:
+def lost_appends(events: Sequence[HistoryEvent], final: Mapping[str, Sequence[int]]) -> list[Violation]:
     """Find acknowledged appends that are not in the list at the end exactly once.
 
     `final`: the elements of each list at the end. An append is an accepted `write` whose `value` is the element. A
@@ -124,7 +124,7 @@ def lost_appends(events: Sequence[Event], final: Mapping[str, Sequence[int]]) ->
     return violations
 
 
-def observers_see_fences_grow(events: Sequence[Event]) -> list[Violation]:
+def observers_see_fences_grow(events: Sequence[HistoryEvent]) -> list[Violation]:
     """Find observers that saw a leader with an older fence after a newer one had been seen."""
     violations = []
     for name, observations in _by_name(events, "observed").items():
@@ -135,7 +135,7 @@ def observers_see_fences_grow(events: Sequence[Event]) -> list[Violation]:
     return violations
 
 
-def leaks(events: Sequence[Event]) -> list[Violation]:
+def leaks(events: Sequence[HistoryEvent]) -> list[Violation]:
     """Find threads, descriptors and keys without expiry that were left after a close (`leaked` events)."""
     return [
         _violation("leaks", f"{_shown(event)} left {event.detail}", (event,))
@@ -154,12 +154,12 @@ ALL: tuple[Checker, ...] = (
 )
 
 
-def check(events: Sequence[Event], *checkers: Checker) -> list[Violation]:
+def check(events: Sequence[HistoryEvent], *checkers: Checker) -> list[Violation]:
     """Return the violations that these checkers find in a history; without checkers, those of `ALL`."""
     return [violation for checker in checkers or ALL for violation in checker(events)]
 
 
-def assert_holds(events: Sequence[Event], *checkers: Checker) -> None:
+def assert_holds(events: Sequence[HistoryEvent], *checkers: Checker) -> None:
     """Raise `AssertionError` with a readable report if a checker finds a violation in a history."""
     violations = check(events, *checkers)
     if violations:
@@ -167,7 +167,7 @@ def assert_holds(events: Sequence[Event], *checkers: Checker) -> None:
         raise AssertionError("\n\n".join([heading, *map(str, violations)]))
 
 
-def _lost(name: str, writes: list[Event], deaths: int) -> Iterator[Violation]:
+def _lost(name: str, writes: list[HistoryEvent], deaths: int) -> Iterator[Violation]:
     for first, second in _pairs(writes, lambda write: write.value):
         sentence = f"{_shown(first)} and {_shown(second)} both made {name!r} {first.value}: one update is lost"
         yield _violation("lost_updates", sentence, (first, second))
@@ -190,15 +190,15 @@ def _miscounted(name: str, acknowledged: int, final: int, deaths: int) -> Iterat
         yield _violation("lost_updates", sentence, ())
 
 
-def _by_name(events: Sequence[Event], kind: str) -> dict[str, list[Event]]:
-    named: dict[str, list[Event]] = defaultdict(list)
+def _by_name(events: Sequence[HistoryEvent], kind: str) -> dict[str, list[HistoryEvent]]:
+    named: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in sorted(events, key=lambda event: event.at_ns):
         if event.kind == kind:
             named[event.name].append(event)
     return named
 
 
-def _without_repeats(grants: list[Event]) -> list[Event]:
+def _without_repeats(grants: list[HistoryEvent]) -> list[HistoryEvent]:
     seen = set()
     fresh = []
     for grant in grants:
@@ -210,18 +210,22 @@ def _without_repeats(grants: list[Event]) -> list[Event]:
     return fresh
 
 
-def _pairs(events: list[Event], number: Callable[[Event], int | None]) -> Iterator[tuple[Event, Event]]:
+def _pairs(
+    events: list[HistoryEvent], number: Callable[[HistoryEvent], int | None]
+) -> Iterator[tuple[HistoryEvent, HistoryEvent]]:
     """Yield each event whose number an earlier event has too, after the first event with that number."""
-    first: dict[int | None, Event] = {}
+    first: dict[int | None, HistoryEvent] = {}
     for event in sorted(events, key=lambda event: event.at_ns):
         if first.setdefault(number(event), event) is not event:
             yield first[number(event)], event
 
 
-def _falls(events: list[Event], number: Callable[[Event], int]) -> Iterator[tuple[Event, Event]]:
+def _falls(
+    events: list[HistoryEvent], number: Callable[[HistoryEvent], int]
+) -> Iterator[tuple[HistoryEvent, HistoryEvent]]:
     """Yield each event whose number is lower than that of an event that was over before it began, after that event."""
     over = sorted(events, key=lambda event: event.at_ns)
-    highest: Event | None = None
+    highest: HistoryEvent | None = None
     done = 0
     for event in sorted(events, key=lambda event: event.earliest_ns):
         while over[done].at_ns < event.earliest_ns:
@@ -231,25 +235,25 @@ def _falls(events: list[Event], number: Callable[[Event], int]) -> Iterator[tupl
             yield highest, event
 
 
-def _fence(event: Event) -> int:
+def _fence(event: HistoryEvent) -> int:
     assert event.fence is not None
     return event.fence
 
 
-def _value(event: Event) -> int:
+def _value(event: HistoryEvent) -> int:
     assert event.value is not None
     return event.value
 
 
-def _violation(checker: str, sentence: str, events: Sequence[Event]) -> Violation:
+def _violation(checker: str, sentence: str, events: Sequence[HistoryEvent]) -> Violation:
     return Violation(checker, sentence, tuple(sorted(events, key=lambda event: event.at_ns)))
 
 
-def _shown(event: Event) -> str:
+def _shown(event: HistoryEvent) -> str:
     return f"{event.worker} (pid {event.pid})"
 
 
-def _describe(event: Event, zero_ns: int) -> str:
+def _describe(event: HistoryEvent, zero_ns: int) -> str:
     """Return one line for people, with times in milliseconds since the first event shown."""
 
     def moment(ns: int) -> str:

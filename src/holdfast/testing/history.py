@@ -46,7 +46,7 @@ _KINDS = frozenset(get_args(Kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class HistoryEvent:
     """One action of one worker on one name, or one fact that it learned about the name.
 
     `since_ns` is the earliest moment at which the event may have happened, such as when the command was sent: between
@@ -105,11 +105,11 @@ class Recorder:
         value: int | None = None,
         accepted: bool | None = None,
         detail: str | None = None,
-    ) -> Event:
+    ) -> HistoryEvent:
         """Record an event that happens now, and return it; on return the event survives the death of this process."""
         if kind == "died":
             raise ValueError("a dead worker cannot record its death; use died(worker, pid)")
-        event = Event(
+        event = HistoryEvent(
             at_ns=time.monotonic_ns(),
             pid=os.getpid(),
             worker=self.worker,
@@ -125,9 +125,11 @@ class Recorder:
         )
         return self._append(event)
 
-    def died(self, worker: str, pid: int, detail: str | None = None) -> Event:
+    def died(self, worker: str, pid: int, detail: str | None = None) -> HistoryEvent:
         """Record the death of a worker just before killing it: from then on it holds no name."""
-        event = Event(at_ns=time.monotonic_ns(), pid=pid, worker=worker, kind="died", name="", detail=_cut(detail))
+        event = HistoryEvent(
+            at_ns=time.monotonic_ns(), pid=pid, worker=worker, kind="died", name="", detail=_cut(detail)
+        )
         return self._append(event)
 
     @contextmanager
@@ -159,7 +161,7 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _append(self, event: Event) -> Event:
+    def _append(self, event: HistoryEvent) -> HistoryEvent:
         line = _encode(event)
         if os.write(self._descriptor, line) != len(line):
             raise OSError(f"{self.path}: only a part of the event was written; is the disk full?")
@@ -180,7 +182,7 @@ class History:
         self._recorders.append(recorder)
         return recorder
 
-    def read(self) -> list[Event]:
+    def read(self) -> list[HistoryEvent]:
         """Return every event so far, in the order of time."""
         return read_history(self.path)
 
@@ -202,7 +204,7 @@ class Tail:
         self.path = Path(path)
         self._seen = 0
 
-    def new(self) -> list[Event]:
+    def new(self) -> list[HistoryEvent]:
         """Return the events that were added since the last call, in the order in which they were written."""
         with self.path.open("rb") as file:
             file.seek(self._seen)
@@ -212,7 +214,7 @@ class Tail:
         return [_decode(line, f"{self.path}, new line") for line in data[:whole].split(b"\n")[:-1]]
 
 
-def read_history(path: str | os.PathLike[str]) -> list[Event]:
+def read_history(path: str | os.PathLike[str]) -> list[HistoryEvent]:
     """Return every event of a history, in the order of time.
 
     A full disk or a crash of the machine may have torn the last line; it is left out. Any other line that is no event
@@ -228,7 +230,7 @@ def _cut(detail: str | None) -> str | None:
     return None if detail is None else detail[:DETAIL_LIMIT]
 
 
-def _encode(event: Event) -> bytes:
+def _encode(event: HistoryEvent) -> bytes:
     fields = {name: value for name, value in asdict(event).items() if value is not None}
     # A unpaired surrogate, which UTF-8 cannot encode, becomes \udcXX, and JSON decodes that again.
     text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
@@ -237,9 +239,9 @@ def _encode(event: Event) -> bytes:
     return text.ljust(LINE_BYTES - 1) + b"\n"
 
 
-def _decode(line: bytes, place: str) -> Event:
+def _decode(line: bytes, place: str) -> HistoryEvent:
     try:
-        event = Event(**json.loads(line))
+        event = HistoryEvent(**json.loads(line))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{place} is no event: {line!r}") from error
     if event.kind not in _KINDS:

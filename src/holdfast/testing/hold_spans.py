@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.testing.history import Event
+    from holdfast.testing.history import HistoryEvent
 
 
 @dataclass(slots=True)
 class HoldSpan:
     """One span of time in which one worker believed that it held a name."""
 
-    opened: Event
+    opened: HistoryEvent
     until_ns: float = field(init=False)
-    renewed: Event | None = None
-    closed: Event | None = None
+    renewed: HistoryEvent | None = None
+    closed: HistoryEvent | None = None
 
     def __post_init__(self) -> None:
         self.until_ns = math.inf if self.opened.until_ns is None else self.opened.until_ns
@@ -39,11 +39,11 @@ class HoldSpan:
         return self.until_ns if self.closed is None else min(self.until_ns, self.closed.at_ns)
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[HistoryEvent, ...]:
         """The events that make up the span."""
         return tuple(event for event in (self.opened, self.renewed, self.closed) if event is not None)
 
-    def extend(self, event: Event) -> None:
+    def extend(self, event: HistoryEvent) -> None:
         """Add a renewal."""
         self.renewed = event
         if event.until_ns is not None:
@@ -59,7 +59,7 @@ class _OpenSpans:
 
     spans: dict[_Key, HoldSpan] = field(default_factory=dict)
 
-    def concerned(self, event: Event) -> list[_Key]:
+    def concerned(self, event: HistoryEvent) -> list[_Key]:
         """Return the keys that an event is about: without a token, all tokens of its name; after a death, all keys."""
         if event.kind == "died":
             return list(self.spans)
@@ -68,7 +68,7 @@ class _OpenSpans:
         return [(name, token) for name, token in self.spans if name == event.name]
 
 
-def hold_spans_by_name(events: Sequence[Event]) -> dict[str, list[HoldSpan]]:
+def hold_spans_by_name(events: Sequence[HistoryEvent]) -> dict[str, list[HoldSpan]]:
     """Return the spans of each name, in the order in which they began."""
     spans: dict[str, list[HoldSpan]] = defaultdict(list)
     workers: dict[tuple[str, int], _OpenSpans] = defaultdict(_OpenSpans)

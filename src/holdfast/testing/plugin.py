@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.testing.history import History
     from holdfast.testing.pause_points import PausePoints
-    from holdfast.testing.processes import Workers
+    from holdfast.testing.processes import WorkerProcesses
     from holdfast.testing.servers import Server
 
 
@@ -99,11 +99,11 @@ def holdfast_history(tmp_path: Path) -> Iterator[History]:
 
 
 @pytest.fixture
-def holdfast_workers() -> Iterator[Workers]:
+def holdfast_workers() -> Iterator[WorkerProcesses]:
     """The worker processes of this test: `.start("package.module:function", **arguments)`."""
-    from holdfast.testing.processes import Workers
+    from holdfast.testing.processes import WorkerProcesses
 
-    with Workers() as workers:
+    with WorkerProcesses() as workers:
         yield workers
 
 

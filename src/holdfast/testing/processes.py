@@ -34,7 +34,7 @@ main(job)
 """
 
 
-class Worker:
+class WorkerProcess:
     """One child process that runs a function.
 
     `target`: `"package.module:function"` or `"path/to/file.py:function"`.
@@ -183,11 +183,11 @@ class Worker:
         return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
 
-class Workers:
+class WorkerProcesses:
     """The workers of one test; the end of the `with` block kills all of them."""
 
     def __init__(self) -> None:
-        self._started: list[Worker] = []
+        self._started: list[WorkerProcess] = []
 
     def start(
         self,
@@ -197,9 +197,9 @@ class Workers:
         env: Mapping[str, str] | None = None,
         home: Home = LOOPBACK,
         **arguments: object,
-    ) -> Worker:
+    ) -> WorkerProcess:
         """Start a worker that this object closes; `arguments` are those of its function."""
-        worker = Worker(target, arguments, env=env, home=home)
+        worker = WorkerProcess(target, arguments, env=env, home=home)
         self._started.append(worker)
         return worker
 
@@ -209,7 +209,7 @@ class Workers:
             while self._started:
                 all_of_them.callback(self._started.pop(0).close)
 
-    def __iter__(self) -> Iterator[Worker]:
+    def __iter__(self) -> Iterator[WorkerProcess]:
         return iter(self._started)
 
     def __len__(self) -> int:

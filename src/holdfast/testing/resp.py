@@ -21,7 +21,7 @@ class ServerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RespMessage:
     """One whole request or reply: its bytes, its decoded value, and whether it is a push message of RESP3."""
 
     raw: bytes
@@ -29,13 +29,13 @@ class Message:
     push: bool = False
 
 
-class Messages:
+class RespParser:
     """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> list[RespMessage]:
         """Add bytes; return the messages that they complete."""
         rest = self._rest + data
         start, found = 0, []
@@ -44,7 +44,7 @@ class Messages:
                 value, end = _read(rest, start)
             except _NotWholeError:
                 break
-            found.append(Message(rest[start:end], value, push=rest[start : start + 1] == b">"))
+            found.append(RespMessage(rest[start:end], value, push=rest[start : start + 1] == b">"))
             start = end
         self._rest = rest[start:]
         return found

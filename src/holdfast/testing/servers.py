@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from holdfast.testing import kernel
 from holdfast.testing.ports import LOOPBACK as _HOST
 from holdfast.testing.ports import Port
-from holdfast.testing.resp import Messages, ServerError, pack
+from holdfast.testing.resp import RespParser, ServerError, pack
 from holdfast.testing.waiting import eventually
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Server:
     def command(self, *words: str | bytes | float, timeout: float = 5.0) -> Any:
         """Send one command on a new connection and return its reply; texts are bytes, an error raises `ServerError`."""
         with self._connected(timeout) as link:
-            messages = Messages()
+            messages = RespParser()
             if self.password is not None:
                 _exchange(link, messages, ("AUTH", self.password))
             return _exchange(link, messages, words)
@@ -340,7 +340,7 @@ def _end(process: subprocess.Popen[bytes], watch: subprocess.Popen[bytes]) -> No
     watch.wait()
 
 
-def _exchange(link: socket.socket, messages: Messages, words: tuple[str | bytes | float, ...]) -> Any:
+def _exchange(link: socket.socket, messages: RespParser, words: tuple[str | bytes | float, ...]) -> Any:
     link.sendall(pack(*words))
     while not (found := messages.feed(data := link.recv(65536))):
         if not data:
