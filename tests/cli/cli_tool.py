@@ -243,8 +243,8 @@ class Tool:
         events = []
         for fence, times in self.ticks().items():
             fields = {"pid": fence, "worker": str(fence), "name": "x", "fence": fence, "token": str(fence)}
-            events.append(testing.Event(at_ns=times[0], kind="granted", **fields))
-            events.append(testing.Event(at_ns=times[-1], kind="released", **fields))
+            events.append(testing.HistoryEvent(at_ns=times[0], kind="granted", **fields))
+            events.append(testing.HistoryEvent(at_ns=times[-1], kind="released", **fields))
         testing.assert_holds(events)
         return len(events) // 2
 

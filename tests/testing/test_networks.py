@@ -13,7 +13,7 @@ KIND = next(iter(available()), None)
 
 STORY = """
     from tests.support.networks import Network
-    from holdfast.testing.processes import Worker
+    from holdfast.testing.processes import WorkerProcess
     from holdfast.testing.servers import Server
 
     def ask(host, port):
@@ -29,7 +29,7 @@ STORY = """
 
     def asked(home, server):
         arguments = {{"host": server.host, "port": server.port}}
-        with Worker(f"{{__file__}}:ask", arguments, home=home) as worker:
+        with WorkerProcess(f"{{__file__}}:ask", arguments, home=home) as worker:
             return worker.read_line(20)
 
     if __name__ == "__main__":
