@@ -28,7 +28,7 @@ def _is_left_out(item):
 
 @pytest.fixture(params=["memory", "sqlite", "file"])
 def url(request, tmp_path):
-    """An engine of this test's own."""
+    """Return the URL of an engine of this test's own."""
     if request.param == "memory":
         return f"memory://faces-{next(_numbers)}"
     return f"sqlite://{tmp_path}/hf.db" if request.param == "sqlite" else f"file://{tmp_path}"
@@ -41,7 +41,7 @@ def sqlite_url(tmp_path):
 
 @pytest.fixture
 def connect(url):
-    """Clients of the blocking face."""
+    """Yield a function that opens clients of the blocking face."""
     clients = []
 
     def connect(**options):
@@ -54,13 +54,13 @@ def connect(url):
 
 
 class Prober:
-    """Another client, on a thread of its own: what it gets in time, nobody else holds or blocks."""
+    """Another client, on a thread of its own: if it gets a name in time, no other client holds or blocks the name."""
 
     def __init__(self, url):
         self._url = url
 
     def seconds_to_get(self, name, patience=3.0):
-        """How long it takes somebody else to get the name; raises what they would see."""
+        """Return how long another client takes to get the name; raise the error that it would see."""
         answers = []
 
         def ask():

@@ -1,6 +1,6 @@
-"""Raising an interrupt at one chosen line of the library.
+"""Raise an interrupt at one chosen line of the library.
 
-A signal handler runs between two bytecodes, but not between any two: CPython looks for signals when a function begins,
+A signal handler runs between two bytecodes, but not between any two: CPython checks for signals when a function begins,
 after a call, and when a loop turns. So two places that a tracer sees are left out, because no signal can strike there:
 the line of a bare `try`, and the second visit to the line of a `with`, where the block has ended and its `__exit__` is
 about to be called.
@@ -19,14 +19,14 @@ SOURCE = str(Path(holdfast.__file__).parent)
 
 
 class Interrupt(KeyboardInterrupt):
-    """The one that a test raised."""
+    """The interrupt that a test raised."""
 
 
 class InterruptAt:
-    """Raise `Interrupt` in this thread at the n-th line of the library that is run in the block.
+    """Raise `Interrupt` in this thread at the n-th line of the library that runs in the block.
 
     `skip` are functions whose first line is left out; `among` the directories of the library whose lines count. `where`
-    tells afterwards which line it was, or that none was.
+    shows afterwards which line it was, or that there was none.
     """
 
     def __init__(self, number, among=("",)):
@@ -63,7 +63,7 @@ class InterruptAt:
 
 
 def being_deleted(frame):
-    """Whether it runs inside a `__del__`: what is raised there, Python itself reports and forgets."""
+    """Return whether the frame runs inside a `__del__`: Python reports an exception there and drops it."""
     while frame is not None and frame.f_code.co_filename.startswith(SOURCE):
         if frame.f_code.co_name == "__del__":
             return True
@@ -73,7 +73,7 @@ def being_deleted(frame):
 
 @functools.cache
 def statements(filename):
-    """The `with` statements of a file, each as the line where it begins and those of its block; and its `try` lines."""
+    """Return the `with` statements of a file, as first line and lines of the block; and the `try` lines."""
     nodes = list(ast.walk(ast.parse(Path(filename).read_text(encoding="utf-8"))))
     withs = [node for node in nodes if isinstance(node, ast.With | ast.AsyncWith)]
     blocks = [(node.lineno, node.body[0].lineno, node.body[-1].end_lineno) for node in withs]

@@ -1,4 +1,4 @@
-"""What nobody holds on to ends: a dropped lease, a keeper without work."""
+"""A dropped lease and a keeper without work end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from holdfast.testing import eventually
 
 @pytest.fixture
 def keepers():
-    """The keepers that this test has made; those of other tests may still be at their last lines."""
+    """Return the keepers that this test has made; those of other tests may still be ending."""
     before = set(threading.enumerate())
     return lambda: [thread for thread in set(threading.enumerate()) - before if thread.name == "holdfast-keeper"]
 
 
-def test_a_dropped_lease_is_no_longer_renewed_and_is_told(connect, prober):
-    """A lease that nobody can release must not be held for ever; and whoever dropped it should hear of it."""
+def test_a_dropped_lease_is_no_longer_renewed_and_is_reported(connect, prober):
+    """A lease that no code can release must not be held for ever, and the program should learn of it."""
     events = []
     client = connect(observer=lambda event: events.append(event.kind))
     leases = [client.lock("x", ttl=0.6).acquire()]
@@ -39,7 +39,7 @@ def test_a_dropped_lease_is_no_longer_renewed_and_is_told(connect, prober):
     assert events.count("renewed") == before
 
 
-def test_a_dropped_lease_does_not_fall_before_its_ttl(connect):
+def test_a_dropped_lease_does_not_end_before_its_ttl(connect):
     """Its work may still run somewhere: only the end of the renewals is certain."""
     client, other = connect(), connect()
     leases = [client.lock("x", ttl=1).acquire()]
@@ -49,7 +49,7 @@ def test_a_dropped_lease_does_not_fall_before_its_ttl(connect):
     assert other.lock("x").try_acquire() is None
 
 
-def test_a_released_lease_is_dropped_in_silence(connect):
+def test_a_released_lease_is_dropped_without_a_warning(connect):
     """Warnings are for mistakes."""
     client = connect()
     with warnings.catch_warnings():
@@ -64,8 +64,8 @@ def test_a_released_lease_is_dropped_in_silence(connect):
         gc.collect()
 
 
-def test_a_lease_that_was_lost_is_dropped_in_silence(connect):
-    """It was told already."""
+def test_a_lost_lease_is_dropped_without_a_warning(connect):
+    """The loss was reported already."""
     client, other = connect(), connect()
     lease = client.lock("x", ttl=0.3).acquire()
     other.break_lease("x", "the test says so")
@@ -78,7 +78,7 @@ def test_a_lease_that_was_lost_is_dropped_in_silence(connect):
 
 
 def test_a_client_without_a_lease_has_no_thread(url):
-    """To connect, to look and to make locks costs no thread."""
+    """Connecting, looking up and making locks cost no thread."""
     before = threading.active_count()
     with holdfast.connect(url) as client:
         client.lock("x")
@@ -88,7 +88,7 @@ def test_a_client_without_a_lease_has_no_thread(url):
         assert threading.active_count() == before
 
 
-def test_a_keeper_without_work_ends_and_another_begins_when_there_is_some(url, keepers, monkeypatch):
+def test_a_keeper_without_work_ends_and_a_new_lease_starts_another(url, keepers, monkeypatch):
     """A program that locked once should not have a thread for ever."""
     monkeypatch.setattr("holdfast.core.keeper.keeper._LINGER_NS", 100_000_000)
     monkeypatch.setattr("holdfast.core.keeper.keeper._LOOK_NS", 20_000_000)
@@ -103,8 +103,8 @@ def test_a_keeper_without_work_ends_and_another_begins_when_there_is_some(url, k
             assert renewed.wait(2)
 
 
-def test_a_lease_taken_at_the_moment_a_keeper_ends_is_kept(url, monkeypatch):
-    """The thread has seen nothing to do, and a lease is granted before it says that it goes: somebody must stay."""
+def test_a_lease_acquired_while_a_keeper_ends_is_kept(url, monkeypatch):
+    """The thread has found nothing to do, and a lease is granted before it ends: a keeper must go on."""
     monkeypatch.setattr("holdfast.core.keeper.keeper._LINGER_NS", 0)
     renewed = threading.Event()
     with holdfast.connect(url, observer=lambda event: renewed.set() if event.kind == "renewed" else None) as client:

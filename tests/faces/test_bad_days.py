@@ -1,4 +1,4 @@
-"""Days on which several things go wrong at once: what was found by reading the code with ill will."""
+"""Several things go wrong at once: cases that were found by reading the code with ill will."""
 
 import asyncio
 import signal
@@ -20,21 +20,21 @@ from tests.support.proxy import Proxy, script
 
 
 def unowned(client, name, ttl=0.2):
-    """A lease that somebody asked for long ago and nobody owns."""
+    """Return a lease that was requested long ago and that no caller has."""
     lease = Lease(*client.lock(name, ttl=ttl)._fields())
     lease._sent_ns = client._client.clock.now_ns() - 60 * NS
     return lease
 
 
 def refuse(client, kind, *, hangs=False):
-    """Have the keeper's exchanges with such commands fail, at once or when they must; the answer ends that."""
+    """Have the keeper's exchanges with these commands fail, at once or at the deadline; return what ends that."""
     transport = client._client.keeper._transport
     apply_all, clock = transport.apply_all, client._client.clock
 
     async def failing(commands, until_ns=None):
         if any(isinstance(command, kind) for command in commands):
             if hangs:
-                time.sleep(max(0, until_ns - clock.now_ns()) / NS)  # noqa: ASYNC251 - a blocking form blocks inside its awaits
+                time.sleep(max(0, until_ns - clock.now_ns()) / NS)  # noqa: ASYNC251 - a blocking transport blocks inside its awaits
             raise Unavailable("test", "unreachable", "refused")
         return await apply_all(commands, until_ns)
 
@@ -44,18 +44,18 @@ def refuse(client, kind, *, hangs=False):
 
 @pytest.fixture
 def client(request):
-    """A client of a domain of its own."""
+    """A client with an engine of its own."""
     with holdfast.connect(f"memory://{request.node.name}") as client:
         yield client
 
 
-def test_an_undo_is_owed_for_as_long_as_its_client_marks_the_name(client, request):
-    """A ghost in the queue would be kept alive by the marks of its client, and cost an offer each turn."""
+def test_an_undo_is_sent_as_long_as_its_client_sends_heartbeats(client, request):
+    """The heartbeats of its client would keep an ended waiter in line, and it would cost an offer each time."""
     lease = client.lock("x").acquire()
     waiting = threading.Thread(target=lambda: client.lock("x").acquire().release())
     waiting.start()
     ghost = unowned(client, "x")
-    run(client._client.transport.apply(Acquire("x", ghost.token, ghost._packed, 200, wait=True)))
+    run(client._client.transport.apply(Acquire("x", ghost.token, ghost.packed_holder, 200, wait=True)))
     eventually(lambda: len(client.show("x").waiters) == 2)
     heal = refuse(client, Undo)
     client._client.keeper.undo(ghost)
@@ -70,8 +70,8 @@ def test_an_undo_is_owed_for_as_long_as_its_client_marks_the_name(client, reques
     assert not waiting.is_alive()
 
 
-def test_the_keeper_survives_a_storm_of_undos_that_cannot_be_delivered(client):
-    """Anybody may add to what it owes at any moment; if its thread died, every lease would lapse unsaid."""
+def test_the_keeper_survives_many_undos_that_cannot_be_delivered(client):
+    """Any thread may add commands at any moment; if the keeper's thread died, every lease would expire unreported."""
     lease = client.lock("kept", ttl=0.6).acquire()
     heal = refuse(client, Undo)
 
@@ -93,8 +93,8 @@ def test_the_keeper_survives_a_storm_of_undos_that_cannot_be_delivered(client):
     eventually(client._client.keeper.idle, 10)
 
 
-def test_a_loss_is_told_in_time_though_much_is_owed(client):
-    """Undos that hang on a dead wire, one after the other, must not keep a holder from hearing that its trust ended."""
+def test_a_loss_is_reported_in_time_though_many_commands_are_pending(client):
+    """Undos that hang on a dead connection, one after the other, must not delay the report that a lease is lost."""
     told = []
     lease = client.lock("x", ttl=1.2, on_loss=lambda _: told.append(time.monotonic())).acquire()
     ends = time.monotonic() + lease.remaining()
@@ -111,7 +111,7 @@ def test_a_loss_is_told_in_time_though_much_is_owed(client):
 
 
 def test_an_acquire_that_outlasts_close_gets_nothing(tmp_path):
-    """What is granted after the end would be renewed by nobody and told to nobody."""
+    """A lease that is granted after the end would not be renewed, and its loss would not be reported."""
     url = f"sqlite://{tmp_path}/x.db"
     client, go, errors = holdfast.connect(url), threading.Event(), []
     client.lock("warm").acquire().release()
@@ -144,11 +144,11 @@ def test_an_acquire_that_outlasts_close_gets_nothing(tmp_path):
             other.lock(name, timeout=5).acquire().release()
 
 
-def test_one_record_that_cannot_be_read_costs_one_lease(tmp_path):
+def test_one_unreadable_record_costs_one_lease(tmp_path):
     """A batch is many commands, and each has its own answer."""
     with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
         leases = [client.lock(f"n{number}", ttl=1).acquire() for number in range(4)]
-        junk = "UPDATE record SET body = 'junk' WHERE name = 'n2'"
+        junk = "UPDATE lease SET body = 'junk' WHERE name = 'n2'"
         client._client.engine.store.database.transact(lambda link: link.execute(junk))
         time.sleep(1.5)
 
@@ -159,7 +159,7 @@ def test_one_record_that_cannot_be_read_costs_one_lease(tmp_path):
 
 
 def test_a_break_whose_reply_was_lost_spares_the_next_holder():
-    """It is sent again for the same fence, so the operator need not ask, and cannot hit the wrong one."""
+    """It is sent again for the same fence, so it cannot end the lease of the next holder."""
     with (
         Server("valkey") as server,
         Proxy("127.0.0.1", server.port) as proxy,
@@ -205,7 +205,7 @@ def test_signals_do_not_stretch_a_timeout():
 
 
 def test_a_full_executor_of_the_loop_does_not_stop_a_waiter():
-    """The loop's threads belong to the user, who may have filled them all."""
+    """The loop's threads belong to the program, which may use them all."""
 
     async def main(url):
         loop = asyncio.get_running_loop()
@@ -250,7 +250,7 @@ def test_a_block_may_be_left_by_another_thread(client):
 
 
 def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
-    """`while not lease.lost.wait(1)` is how people write it, for days."""
+    """Programs call `while not lease.lost.wait(1)` for days."""
     with client.lock("x") as lease:
         for _ in range(50):
             assert not lease.lost.wait(0)
@@ -258,7 +258,7 @@ def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
         assert lease._wakers == ()
 
 
-def test_a_loss_that_the_work_has_told_is_told_once(client):
+def test_a_loss_that_the_work_has_raised_is_raised_once(client):
     """check() inside the block is the documented way; its error passes as it is."""
     with pytest.raises(LeaseLost) as told, client.lock("x", ttl=1) as lease:
         client.break_lease("x", "why")
@@ -270,7 +270,7 @@ def test_a_loss_that_the_work_has_told_is_told_once(client):
 
 
 def test_a_generator_cannot_be_decorated(client):
-    """Its body would run when it is iterated, long after the lease was given back."""
+    """Its body would run when it is iterated, long after the lease was released."""
 
     def numbers():
         yield 1
@@ -288,8 +288,8 @@ def test_a_generator_cannot_be_decorated(client):
     unawaited.close()
 
 
-def test_the_loss_of_a_replaced_file_is_told(tmp_path):
-    """Others may hold in the new file by now: nobody can vouch for a lease in the old one."""
+def test_a_lease_in_a_replaced_file_is_lost(tmp_path):
+    """Others may hold the lease in the new file by now, so a lease in the old one cannot be trusted."""
     with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
         with pytest.raises(LeaseLost) as told, client.lock("x"):
             for file in tmp_path.iterdir():
@@ -298,8 +298,8 @@ def test_the_loss_of_a_replaced_file_is_told(tmp_path):
         assert told.value.reason == "replaced"
 
 
-def test_a_client_of_a_disk_is_refused_in_another_loop_than_its_own(sqlite_url):
-    """Its worker answers into one loop. The error is ours and names the rule, and the client goes on in its own."""
+def test_a_sqlite_client_is_refused_in_another_loop_than_its_own(sqlite_url):
+    """Its worker thread answers into one loop. The error names the rule, and the client goes on in its own loop."""
     own = asyncio.new_event_loop()
 
     async def tried(use):

@@ -14,7 +14,7 @@ from holdfast.errors import InvalidConfig, LeaseLost
 
 
 async def broken_while(url, work, **options):
-    """Run `work(lease)` in a block and break its lease from outside; the error that the block ended in."""
+    """Run `work(lease)` in a block, break its lease from outside, and return the error that the block ended in."""
     async with await aio.connect(url) as client, await aio.connect(url) as other:
         entered = asyncio.Event()
 
@@ -35,8 +35,8 @@ async def broken_while(url, work, **options):
 
 
 @pytest.mark.acceptance("A0-8", "C-3")
-def test_a_loss_cancels_the_work_and_the_block_tells_why(url):
-    """Work that cannot be trusted any more is stopped at its next await; the caller sees a loss, no cancellation."""
+def test_a_loss_cancels_the_work_and_the_block_raises_lease_lost(url):
+    """Work that is no longer protected stops at its next await; the caller sees a loss and no cancellation."""
     stopped = []
 
     async def work(_lease):
@@ -55,8 +55,8 @@ def test_a_loss_cancels_the_work_and_the_block_tells_why(url):
     assert task.cancelling() == 0
 
 
-def test_the_work_may_settle_before_the_loss_is_told(url):
-    """Cleaning up takes awaits, too: the block waits for them."""
+def test_the_work_may_clean_up_before_the_loss_is_raised(url):
+    """Cleaning up takes awaits too: the block waits for them."""
     settled = []
 
     async def work(_lease):
@@ -86,8 +86,8 @@ def test_an_error_of_the_work_is_the_cause_of_the_loss(url):
     assert isinstance(error.__cause__, KeyError)
 
 
-def test_without_the_policy_the_work_is_only_told(url):
-    """To stop it is the work's own decision unless somebody asked for more."""
+def test_without_the_policy_a_loss_cancels_nothing(url):
+    """Stopping is the work's own decision unless the program asked for more."""
     seen = []
 
     async def work(lease):
@@ -102,7 +102,7 @@ def test_without_the_policy_the_work_is_only_told(url):
 
 
 def test_a_cancellation_from_outside_stays_one(url):
-    """Whoever cancelled the task waits for `CancelledError`; a lost lease must not swallow it."""
+    """The code that cancelled the task waits for `CancelledError`; a lost lease must not swallow it."""
 
     async def program():
         async with await aio.connect(url) as client:
@@ -125,7 +125,7 @@ def test_a_cancellation_from_outside_stays_one(url):
 
 
 def test_a_cancellation_from_outside_outweighs_a_loss_at_the_same_time(url):
-    """Both cancel the task; the one from outside is still to be obeyed, with a note about the loss."""
+    """Both cancel the task; the one from outside counts, with a note about the loss."""
 
     async def program():
         async with await aio.connect(url) as client, await aio.connect(url) as other:
@@ -151,8 +151,8 @@ def test_a_cancellation_from_outside_outweighs_a_loss_at_the_same_time(url):
     asyncio.run(program())
 
 
-def test_a_loss_after_the_block_cancels_nobody(url):
-    """The task has gone on to other work, which is none of the lease's business."""
+def test_a_loss_after_the_block_cancels_no_task(url):
+    """The task has gone on to other work, which does not depend on the lease."""
 
     async def program():
         async with await aio.connect(url) as client:
@@ -167,7 +167,7 @@ def test_a_loss_after_the_block_cancels_nobody(url):
 
 
 def test_a_timeout_around_the_block_is_still_a_timeout(url):
-    """`asyncio.timeout` counts cancellations, and so must we: otherwise one of the two is taken for the other's."""
+    """`asyncio.timeout` counts cancellations, and so must the lease: otherwise one takes the other's for its own."""
 
     async def program():
         async with await aio.connect(url) as client:
@@ -180,7 +180,7 @@ def test_a_timeout_around_the_block_is_still_a_timeout(url):
 
 
 def test_the_blocking_face_refuses_to_cancel(tmp_path):
-    """A thread cannot be cancelled; to take the word and do nothing would be a lie."""
+    """A thread cannot be cancelled, so accepting the policy would promise too much."""
     with holdfast.connect("memory://policy") as client:
         with pytest.raises(InvalidConfig, match="report"):
             client.lock("x", on_loss="cancel")
@@ -190,7 +190,7 @@ def test_the_blocking_face_refuses_to_cancel(tmp_path):
 
 @pytest.mark.acceptance("A0-7", "G-4")
 def test_a_blocked_event_loop_loses_no_lease(url):
-    """The keeper is a thread: somebody's forgotten `time.sleep` in the loop costs time, not the lease."""
+    """The keeper is a thread: a forgotten `time.sleep` in the loop costs time, not the lease."""
 
     async def program():
         async with await aio.connect(url) as client, await aio.connect(url) as other:

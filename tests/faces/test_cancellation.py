@@ -1,4 +1,4 @@
-"""A task may be cancelled at any step of its loop: then it has the lease, or nobody does."""
+"""A task may be cancelled at any step of its loop: then either it has the lease, or no task has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE = 2.0
 
 
 def left_behind(client):
-    """What is still owed, waited for or listened to on behalf of nobody."""
+    """Return what is still pending, waited for or listened to on behalf of a task that has gone."""
     inner = client._client
     return (
         not inner.keeper.idle(),
@@ -28,13 +28,13 @@ def left_behind(client):
 
 
 async def until(condition):
-    """Let the loop turn until it is so."""
+    """Let the loop turn until the condition holds."""
     while not condition():  # noqa: ASYNC110 - what is waited for happens on other threads
         await asyncio.sleep(0)
 
 
-async def settled(client, other, name, where):
-    """Somebody else gets the name at once, and nothing is left of the cancelled task."""
+async def assert_clean(client, other, name, where):
+    """Check that another client gets the name at once, and that nothing is left of the cancelled task."""
     try:
         async with asyncio.timeout(AT_ONCE + 1):
             await until(lambda: not any(left_behind(client)) and not any(left_behind(other)))
@@ -47,7 +47,7 @@ async def settled(client, other, name, where):
 
 
 async def after_steps(operation, steps):
-    """Run the operation, cancel it after so many steps of the loop; false if it had ended before."""
+    """Run the operation and cancel it after so many steps of the loop; return false if it had ended before."""
     task = asyncio.ensure_future(operation)
     for _ in range(steps):
         if task.done():
@@ -69,7 +69,7 @@ async def at_every_step(url, prepare, operation, *, atleast):
             cancelled = await after_steps(operation(client, name, prepared), steps)
             if prepared is not None:
                 await prepared.release()
-            await settled(client, other, name, f"after {steps} steps")
+            await assert_clean(client, other, name, f"after {steps} steps")
             through = 0 if cancelled else through + 1
             if through > 3:
                 break
@@ -80,8 +80,8 @@ async def nothing(_client, _other, _name):
     return None
 
 
-def test_a_cancelled_acquire_leaves_nothing_that_nobody_owns(url):
-    """The answer may arrive when nobody is there to take it; then it is given back."""
+def test_a_cancelled_acquire_leaves_no_lease_behind(url):
+    """The answer may arrive after the task has gone; then the keeper undoes the lease."""
 
     async def operation(client, name, _):
         lease = await client.lock(name, ttl=TTL).acquire()
@@ -90,8 +90,8 @@ def test_a_cancelled_acquire_leaves_nothing_that_nobody_owns(url):
     asyncio.run(at_every_step(url, nothing, operation, atleast=1 if url.startswith("memory") else 5))
 
 
-def test_a_cancelled_waiter_leaves_no_place_in_the_queue(url):
-    """Whoever waits behind it must not wait for it."""
+def test_a_cancelled_waiter_leaves_the_waiting_line(url):
+    """The waiters behind it must not wait for it."""
 
     async def held(_client, other, name):
         return await other.lock(name, ttl=TTL).acquire(timeout=AT_ONCE)
@@ -104,7 +104,7 @@ def test_a_cancelled_waiter_leaves_no_place_in_the_queue(url):
 
 
 def test_a_waiter_cancelled_while_the_lease_is_handed_to_it_passes_it_on(url):
-    """Between the ring and the confirmation the lease is an offer to a task that is no more."""
+    """Between the wake-up and the confirmation the lease is an offer to a task that has gone."""
 
     async def held(_client, other, name):
         return await other.lock(name, ttl=TTL).acquire(timeout=AT_ONCE)
@@ -127,7 +127,7 @@ def test_a_waiter_cancelled_while_the_lease_is_handed_to_it_passes_it_on(url):
 
 
 def test_a_cancelled_release_is_finished_all_the_same(url):
-    """A task that is cancelled while it gives back must not keep everybody else waiting."""
+    """A task that is cancelled while it releases must not keep the others waiting."""
 
     async def held(client, _other, name):
         return await client.lock(name, ttl=TTL).acquire(timeout=AT_ONCE)
@@ -149,7 +149,7 @@ def test_a_block_cancelled_at_any_step_ends(url):
 
 
 def test_a_term_cancelled_at_any_step_ends(url):
-    """The heir is looked up while the term ends; a cancellation there must not keep the leadership."""
+    """The successor is looked up while the term ends; a cancellation there must not keep the leadership."""
 
     async def operation(client, name, _):
         leader = client.leader(name, ttl=TTL, timeout=AT_ONCE, candidate="ann")
@@ -171,14 +171,14 @@ def test_a_timeout_of_asyncio_ends_a_wait_as_any_cancellation_does(url):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(client.lock("x", ttl=TTL).acquire(), 0.02)
             await held.release()
-            await settled(client, other, "x", "by a timeout")
+            await assert_clean(client, other, "x", "by a timeout")
 
     asyncio.run(program())
 
 
 @pytest.mark.acceptance("G-1", "G-10")
-def test_a_storm_of_cancellations_leaves_calm_water(url):
-    """Five hundred tasks, cancelled at random: never two inside, and at the end nothing held, queued or owed."""
+def test_many_random_cancellations_leave_nothing_behind(url):
+    """Five hundred tasks, cancelled at random: never two inside, and at the end nothing held, in line or pending."""
     dice = random.Random(11)
     inside, most, done = dict.fromkeys("abcde", 0), 0, 0
 
@@ -202,7 +202,7 @@ def test_a_storm_of_cancellations_leaves_calm_water(url):
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             for name in "abcde":
-                await settled(client, other, name, "in the storm")
+                await assert_clean(client, other, name, "in the storm")
             return results
 
     results = asyncio.run(program())
@@ -213,7 +213,7 @@ def test_a_storm_of_cancellations_leaves_calm_water(url):
 
 
 def test_threads_of_a_closed_client_are_gone(url):
-    """The loop ends with nobody left in it, and no thread goes on outside of it."""
+    """The loop ends with no task left in it, and no thread goes on outside of it."""
     before = set(threading.enumerate())
 
     async def program():

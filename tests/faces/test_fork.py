@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:De
 
 
 class Forked:
-    """A child of this process that runs `work` and answers with what it returned."""
+    """A child of this process that runs `work` and sends back its result."""
 
     def __init__(self, work):
         reads, writes = os.pipe()
@@ -41,7 +41,7 @@ class Forked:
         self._reads = reads
 
     def result(self, within=10.0):
-        """What it returned; a child that hangs is killed and told about."""
+        """Return the child's result; a child that hangs is killed and reported."""
         poll = select.poll()
         poll.register(self._reads, select.POLLIN)
         ready = poll.poll(within * 1000)
@@ -57,7 +57,7 @@ class Forked:
 
 
 def open_files():
-    """What the descriptors of this process lead to."""
+    """Return the paths behind the descriptors of this process."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ def open_files():
 
 
 def outcome(call):
-    """What a call came to, in a form that can be sent."""
+    """Return the result or the error of a call, in a form that can be sent."""
     try:
         call()
     except holdfast.HoldfastError as error:
@@ -75,7 +75,7 @@ def outcome(call):
 
 
 def test_a_forked_child_holds_nothing_and_harms_nothing(connect, url, prober):
-    """Two processes with one lease would be two holders; a child that gave it back would rob its parent."""
+    """Two processes with one lease would be two holders; a child that released it would rob its parent."""
     renewed = threading.Event()
     told = []
     client = connect(observer=lambda event: renewed.set() if event.kind == "renewed" else None)
@@ -108,7 +108,7 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(connect, url, prober):
     lease.release()
 
 
-def test_a_child_that_leaves_the_block_of_its_parent_is_told(connect):
+def test_a_child_that_leaves_the_block_of_its_parent_gets_lease_lost(connect):
     """The block was the parent's; the child's end of it must not look like a success."""
     client = connect()
 
@@ -124,7 +124,7 @@ def test_a_child_that_leaves_the_block_of_its_parent_is_told(connect):
 
 
 def test_a_child_does_not_enter_again_under_the_lease_of_its_parent(connect):
-    """To enter again is a matter of one thread of one process; a child's thread only looks the same."""
+    """Entering again is for one thread of one process; a child's thread only has the same number."""
     lock = connect().lock("x", timeout=0, reentrant=True)
 
     def enter():
@@ -139,7 +139,7 @@ def test_a_child_does_not_enter_again_under_the_lease_of_its_parent(connect):
 
 
 def test_the_child_of_a_child_begins_anew_as_well(connect):
-    """Nothing of the way here may depend on being the first."""
+    """A second fork works like the first."""
     client = connect()
     lease = client.lock("x").acquire()
 
@@ -158,7 +158,7 @@ def test_the_child_of_a_child_begins_anew_as_well(connect):
 
 
 def test_forking_while_other_threads_acquire_never_hangs(connect):
-    """A lock that some thread held at the moment of the fork would stay locked in the child for ever."""
+    """A lock that a thread held at the moment of the fork would stay locked in the child for ever."""
     client = connect()
     over = threading.Event()
     troubles = []
@@ -193,13 +193,13 @@ def test_forking_while_other_threads_acquire_never_hangs(connect):
 
 
 def test_nothing_of_sqlite_crosses_a_fork(sqlite_url):
-    """Its locks would stay behind while it believed to have them; so the connection is closed before the fork."""
+    """SQLite would believe in locks that stay behind, so the connection is closed before the fork."""
     with holdfast.connect(sqlite_url) as client:
         lease = client.lock("x").acquire()
         database = client._client.engine.store.database
 
         def look():
-            inherited = database._link is not None
+            inherited = database._cursor is not None
             return [inherited, str(database.path) in open_files()]
 
         assert Forked(look).result() == [False, False]
@@ -208,7 +208,7 @@ def test_nothing_of_sqlite_crosses_a_fork(sqlite_url):
 
 
 def test_a_fork_leaves_the_waiters_of_the_parent_waiting(connect):
-    """They stand in the queue of the parent's session; neither the fork nor the child's end may disturb them."""
+    """They stand in line for the parent's session; neither the fork nor the child's end may disturb them."""
     client = connect()
     lease = client.lock("x").acquire()
     got = []
@@ -228,7 +228,7 @@ def test_a_fork_leaves_the_waiters_of_the_parent_waiting(connect):
 
 
 def test_parent_and_child_hand_a_lease_to_each_other(sqlite_url):
-    """After the fork they are two processes like any others: they wait in one queue and ring for each other."""
+    """After the fork they are two processes like any others: they wait in one line and wake each other."""
     with holdfast.connect(sqlite_url) as client:
         client.lock("x").acquire().release()
 
@@ -257,7 +257,7 @@ _pool_client = None
 
 
 def _add_one(path):
-    """What a worker of a pool does with the client that it found in its module."""
+    """Do the work of a pool's process with the client of its module."""
     with _pool_client.lock("counter", timeout=20):
         with open(path, encoding="ascii") as file:
             value = int(file.read())
@@ -286,7 +286,7 @@ def test_a_pool_of_forked_workers_can_share_a_client_of_the_module(sqlite_url, t
 
 
 def test_a_thread_of_the_parent_may_fork_in_the_middle_of_a_block(connect):
-    """The lease belongs to no thread; the child of whichever thread has none."""
+    """The lease belongs to no thread, and the child has none, whichever thread forked."""
     client = connect()
     answers = []
 
@@ -302,7 +302,7 @@ def test_a_thread_of_the_parent_may_fork_in_the_middle_of_a_block(connect):
     assert answers == [["LeaseLost", "forked"]]
 
 
-def test_an_abandoned_fork_says_nothing_about_the_parents_lease(connect):
+def test_a_child_that_ends_does_not_touch_the_parents_lease(connect):
     """A child that ends drops everything it inherited: without a warning, and without touching the lease."""
     client = connect()
     leases = [client.lock("x").acquire()]
@@ -322,8 +322,8 @@ def test_an_abandoned_fork_says_nothing_about_the_parents_lease(connect):
         leases[0].release()
 
 
-def test_a_process_that_was_copied_behind_pythons_back_draws_tokens_of_its_own():
-    """A fork in C runs none of Python's hooks, as a restored snapshot does not: two must never hold under one token."""
+def test_a_process_copied_without_pythons_fork_hooks_draws_its_own_tokens():
+    """A fork in C, or a restored snapshot, runs no hook of Python: two processes must never hold under one token."""
     program = (
         "import ctypes, os, sys\n"
         "from holdfast.names import new_token\n"

@@ -1,7 +1,7 @@
-"""An interrupt may come between any two lines: then the caller has the lease, or nobody does.
+"""An interrupt may come between any two lines: then either the caller has the lease, or no one has.
 
 Every test runs an operation again and again, with a `KeyboardInterrupt` at its first line, its second, and so on, until
-it gets through. Afterwards somebody else must get the name at once, long before the ttl, and the client must be usable.
+it gets through. Afterwards another client must get the name at once, long before the ttl, and the client must work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def client(connect):
 
 @pytest.fixture
 def swallowed(monkeypatch):
-    """Count the interrupts that Python itself drops: one that strikes in a finaliser or a collector's callback."""
+    """Count the interrupts that Python itself drops: those in a finaliser or a callback of the collector."""
     dropped = []
     report = sys.unraisablehook
 
@@ -52,10 +52,10 @@ def swallowed(monkeypatch):
 
 
 @pytest.fixture
-def settled(client, prober):
-    """Check that nothing is left behind: not a lease, not a place in a queue, not the engine's own lock."""
+def assert_clean(client, prober):
+    """Check that nothing is left behind: no lease, no place in a waiting line, no lock of the engine."""
 
-    def settled(name, where):
+    def assert_clean(name, where):
         keeper = client._client.keeper
         try:
             eventually(keeper.idle, AT_ONCE)
@@ -68,13 +68,13 @@ def settled(client, prober):
         except (AssertionError, TimeoutError, holdfast.HoldfastError) as error:
             raise AssertionError(f"after an interrupt at {where}: {error!r}") from error
 
-    return settled
+    return assert_clean
 
 
 def at_every_line(attempt, *, atleast):
     """Call `attempt(name, interrupt)`, interrupted at its first line, its second, and so on, until one gets through.
 
-    Every attempt has a name of its own: what was undone is remembered under its name for a minute.
+    Every attempt has a name of its own, because a tombstone stays under its name for a minute.
     """
     for number in itertools.count():
         interrupt = InterruptAt(number)
@@ -84,8 +84,8 @@ def at_every_line(attempt, *, atleast):
             return
 
 
-def test_an_interrupt_in_acquire_leaves_nothing_that_nobody_owns(client, settled):
-    """Whoever never got the lease cannot give it back; so the library must."""
+def test_an_interrupt_in_acquire_leaves_no_lease_behind(client, assert_clean):
+    """A caller that never got the lease cannot release it, so the library must."""
 
     def attempt(name, interrupt):
         lease = None
@@ -93,13 +93,13 @@ def test_an_interrupt_in_acquire_leaves_nothing_that_nobody_owns(client, settled
             lease = client.lock(name, ttl=TTL).acquire()
         if lease is not None:
             lease.release()
-        settled(name, interrupt.where)
+        assert_clean(name, interrupt.where)
 
     at_every_line(attempt, atleast=50)
 
 
-def test_an_interrupt_in_a_contended_acquire_leaves_no_place_in_the_queue(client, connect, settled):
-    """A waiter that has gone would be offered the lease, and everybody behind it would wait for nothing."""
+def test_an_interrupt_in_a_contended_acquire_leaves_the_waiting_line(client, connect, assert_clean):
+    """An ended waiter would get an offer, and every waiter behind it would wait for nothing."""
     before = set(threading.enumerate())
     holder = connect()
 
@@ -108,7 +108,7 @@ def test_an_interrupt_in_a_contended_acquire_leaves_no_place_in_the_queue(client
         with contextlib.suppress(Interrupt, holdfast.NotAcquired), interrupt:
             client.lock(name, ttl=TTL).acquire(timeout=0.003)
         lease.release()
-        settled(name, interrupt.where)
+        assert_clean(name, interrupt.where)
 
     at_every_line(attempt, atleast=80)
     client.close()
@@ -116,7 +116,7 @@ def test_an_interrupt_in_a_contended_acquire_leaves_no_place_in_the_queue(client
     assert set(threading.enumerate()) <= before
 
 
-def test_an_interrupt_while_the_lease_is_handed_over_leaves_it_to_the_next(client, url, connect, settled):
+def test_an_interrupt_while_the_lease_is_handed_over_leaves_it_to_the_next(client, url, connect, assert_clean):
     """Between the holder's release and the waiter's return there is a moment in which the lease is an offer."""
     holder, waited = connect(), threading.Event()
     waiting = connect_observed(url, waited)
@@ -134,33 +134,33 @@ def test_an_interrupt_while_the_lease_is_handed_over_leaves_it_to_the_next(clien
         if got is not None:
             got.release()
         eventually(waiting._client.keeper.idle, AT_ONCE)
-        settled(name, interrupt.where)
+        assert_clean(name, interrupt.where)
 
     at_every_line(attempt, atleast=80)
     assert waiting.close(timeout=0) == ()
 
 
 def connect_observed(url, waited):
-    """A client that says when it stands in the queue."""
+    """Return a client, and an event that is set when it stands in line."""
     return holdfast.connect(url, observer=lambda event: waited.set() if event.kind == "waiting" else None)
 
 
-def test_an_interrupt_in_release_leaves_a_lease_that_can_still_be_released(client, settled):
-    """It was given back, or it can be: said again, the second is no more than true."""
+def test_an_interrupt_in_release_leaves_a_lease_that_can_still_be_released(client, assert_clean):
+    """It was released, or it can be: a second release does nothing."""
 
     def attempt(name, interrupt):
         lease = client.lock(name, ttl=TTL).acquire(timeout=AT_ONCE)
         with contextlib.suppress(Interrupt), interrupt:
             lease.release()
         lease.release()
-        settled(name, interrupt.where)
+        assert_clean(name, interrupt.where)
 
     at_every_line(attempt, atleast=30)
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_interrupt_anywhere_in_a_block_ends_the_block(client, settled, times):
-    """Entering, inside, leaving: whatever was interrupted, the name is free afterwards and the lock can be used."""
+def test_an_interrupt_anywhere_in_a_block_ends_the_block(client, assert_clean, times):
+    """Entering, inside, leaving: wherever the interrupt came, the name is free afterwards and the lock can be used."""
 
     def attempt(name, interrupt):
         # The one line that no library can guard is shown by the test below.
@@ -170,12 +170,12 @@ def test_an_interrupt_anywhere_in_a_block_ends_the_block(client, settled, times)
             for _ in range(times):
                 blocks.enter_context(lock)
         assert lock._entered == {}, interrupt.where
-        settled(name, interrupt.where)
+        assert_clean(name, interrupt.where)
 
     at_every_line(attempt, atleast=100)
 
 
-def test_an_interrupt_anywhere_in_the_block_of_a_lease_ends_it(client, settled):
+def test_an_interrupt_anywhere_in_the_block_of_a_lease_ends_it(client, assert_clean):
     """The same for a lease that was acquired before."""
 
     def attempt(name, interrupt):
@@ -184,13 +184,13 @@ def test_an_interrupt_anywhere_in_the_block_of_a_lease_ends_it(client, settled):
         with contextlib.suppress(Interrupt), interrupt, lease:
             pass
         lease.release()  # it is still the caller's if the block was never entered
-        settled(name, interrupt.where)
+        assert_clean(name, interrupt.where)
 
     at_every_line(attempt, atleast=30)
 
 
-def test_an_interrupt_anywhere_in_a_term_ends_the_term(client, settled):
-    """Whoever thinks to lead, and does not, keeps everybody else from leading."""
+def test_an_interrupt_anywhere_in_a_term_ends_the_term(client, assert_clean):
+    """A leader that does not know that it leads would keep all others from leading."""
 
     def attempt(name, interrupt):
         interrupt.skip = {"Leader.__exit__"}
@@ -198,13 +198,13 @@ def test_an_interrupt_anywhere_in_a_term_ends_the_term(client, settled):
         with contextlib.suppress(Interrupt), interrupt, leader:
             pass
         assert leader._candidacy.term is None, interrupt.where
-        settled(name, interrupt.where)
+        assert_clean(name, interrupt.where)
 
     at_every_line(attempt, atleast=100)
 
 
 def end_of(interrupted, interrupt):
-    """Let it be interrupted, and forget all that the interrupt kept alive."""
+    """Run the block, interrupted, and drop everything that the interrupt kept alive."""
     try:
         interrupted()
     except Interrupt as error:
@@ -214,7 +214,7 @@ def end_of(interrupted, interrupt):
 
 
 def test_an_interrupt_before_the_first_line_of_the_exit_leaves_the_lease_to_its_ttl(connect, prober):
-    """Python calls `__exit__` and looks for signals before its first line runs: there nothing can be done but to tell.
+    """Python calls `__exit__` and checks for signals before its first line: there the library can only warn.
 
     The lock object goes with the block, and the dropped lease is no longer renewed.
     """
@@ -252,8 +252,8 @@ def test_an_interrupt_in_close_can_be_followed_by_another_close(url, prober):
 
 
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <function LeaseBase.__del__")
-def test_real_signals_at_random_moments_leave_nothing_behind(client, settled, swallowed):
-    """What a tracer cannot reach, a real signal may: inside calls of the standard library, between two bytecodes."""
+def test_real_signals_at_random_moments_leave_nothing_behind(client, assert_clean, swallowed):
+    """A real signal reaches places that a tracer cannot: inside the standard library, between two bytecodes."""
     dice = random.Random(7)
     lock = client.lock("x", ttl=TTL, timeout=AT_ONCE)
     with lock:
@@ -287,7 +287,7 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, settled, sw
                     lock.__exit__(None, None, None)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            settled(f"name {number}", "a random moment")
+            assert_clean(f"name {number}", "a random moment")
     finally:
         signal.signal(signal.SIGALRM, before)
 
@@ -295,7 +295,7 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, settled, sw
 
 
 def before_the_first_line(error, function):
-    """Whether it struck in the one moment that no library can guard."""
+    """Return whether the signal came in the one moment that no library can guard."""
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -306,7 +306,7 @@ def before_the_first_line(error, function):
 
 
 def test_a_signal_handler_may_release_a_lease_in_the_middle_of_another_command(sqlite_url):
-    """A program that ends on SIGTERM gives back what it holds, whatever it was just doing: it must not hang."""
+    """A program that ends on SIGTERM releases its leases, whatever it was doing: it must not hang."""
     client = holdfast.connect(sqlite_url)
     leases = [client.lock("mine", ttl=TTL).acquire()]
 
@@ -334,10 +334,8 @@ def test_a_signal_handler_may_release_a_lease_in_the_middle_of_another_command(s
     assert client.close(timeout=5) == ()
 
 
-def test_an_interrupted_wait_for_the_gate_leaves_nobody_in_its_queue(
-    sqlite_url, tmp_path, holdfast_workers, monkeypatch
-):
-    """The kernel's queue cannot be left: a thread stands there, and gives the gate back if its caller has gone."""
+def test_an_interrupted_wait_for_the_gate_leaves_no_waiter(sqlite_url, tmp_path, holdfast_workers, monkeypatch):
+    """A wait for the kernel lock cannot be ended: a thread waits there, and unlocks if its caller has gone."""
     monkeypatch.setattr("holdfast.engines.sqlite.process_locks._TRIES", 1)
     client = holdfast.connect(sqlite_url)
     client.lock("y").acquire().release()
@@ -346,7 +344,7 @@ def test_an_interrupted_wait_for_the_gate_leaves_nobody_in_its_queue(
     def attempt(_, interrupt):
         holder.send_line("take")
         assert holder.read_line() == "taken"
-        threading.Timer(0.005, holder.tell, ["give"]).start()
+        threading.Timer(0.005, holder.send_line, ["give"]).start()
         with contextlib.suppress(Interrupt), interrupt:
             client.show("y")
         assert holder.read_line() == "given"
@@ -360,7 +358,7 @@ def test_an_interrupted_wait_for_the_gate_leaves_nobody_in_its_queue(
 
 
 def hold_the_gate(path):
-    """A child that has the gate when told to."""
+    """Run in a child: lock the gate on request."""
     import fcntl
 
     from holdfast.testing import read_line, ready, send_line

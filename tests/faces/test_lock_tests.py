@@ -1,6 +1,6 @@
 """CPython's own tests of locks, run against ours.
 
-They know nothing of leases; so they find what people take for granted in a lock.
+They know nothing of leases, so they find what people take for granted in a lock.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ReentrantLock:
 
 @pytest.fixture
 def client(request, tmp_path, monkeypatch):
-    """The client under the adapters; its threads are started before CPython's tests count them."""
+    """Yield the client under the adapters; its threads start before CPython's tests count threads."""
     url = f"sqlite://{tmp_path}/hf.db" if request.param == "sqlite" else f"memory://lock-tests-{next(_numbers)}"
     with holdfast.connect(url) as client:
         warm_up(client)
@@ -100,7 +100,7 @@ def client(request, tmp_path, monkeypatch):
 
 
 def warm_up(client):
-    """Have the keeper's thread and the ear's before a test counts threads."""
+    """Start the thread of the keeper and of the listener before a test counts threads."""
     held = client.lock("warm-up").acquire()
     waiter = threading.Thread(target=lambda: client.lock("warm-up").acquire().release())
     waiter.start()
@@ -138,13 +138,13 @@ def test_a_lease_passes_the_tests_of_a_lock(client, name):
 
 @both_engines
 @pytest.mark.parametrize("name", [*cases(lock_tests.RLockTests), "test_reacquire"])
-def test_a_reentrant_lock_passes_the_tests_of_one(client, name):
-    """Entering again, leaving as often, and refusing to be left by whoever is not inside."""
+def test_a_reentrant_lock_passes_the_tests_of_rlock(client, name):
+    """Entering again, leaving as often, and refusing a thread that is not inside."""
     run_case(lock_tests.RLockTests, ReentrantLock, name)
 
 
 @both_engines
-def test_a_lock_is_in_order_after_a_timeout(client):
+def test_a_lock_works_after_a_timeout(client):
     """CPython's issue 11618: the state after a wait that ended without the lock."""
     lock = LeaseLock()
     held = lock._lock.acquire()
@@ -175,7 +175,7 @@ def test_a_lock_must_be_released_before_it_is_acquired_again(client):
 
 
 def test_every_excluded_test_exists_somewhere():
-    """A reason for a test that nobody has is dead text."""
+    """A reason for a test that does not exist is dead text."""
     known = {*dir(lock_tests.LockTests), *dir(lock_tests.RLockTests)}
     of_other_versions = {"test_recursion_count", "test__at_fork_reinit", "test_at_fork_reinit"}
 

@@ -78,19 +78,19 @@ NOTHING_TO_AWAIT = {
 
 
 def public(face):
-    """The public names that the face itself defines."""
+    """Return the public names that the face itself defines."""
     named = {name: getattr(face, name) for name in dir(face) if not name.startswith("_")}
     return {name for name, thing in named.items() if home(thing) == face.__name__}
 
 
 def home(thing):
-    """The face that defines it, or the module if none does."""
+    """Return the face that defines it, or the module if none does."""
     module = getattr(thing, "__module__", None) or ""
     return next((face.__name__ for face in (blocking, aio) if module.startswith(f"{face.__name__}.")), module)
 
 
 def members(kind):
-    """Public attributes, and the special methods that a face defines itself, under their blocking names."""
+    """Return public attributes, and the special methods that a face defines itself, under their blocking names."""
     found = {}
     hidden = internal(kind)
     for name, thing in inspect.getmembers_static(kind):
@@ -108,7 +108,7 @@ def internal(kind):
 
 
 def shape(function):
-    """Names, kinds and defaults of the parameters: what a caller has to know."""
+    """Return names, kinds and defaults of the parameters: what a caller has to know."""
     parameters = inspect.signature(function).parameters.values()
     return [(parameter.name, parameter.kind, parameter.default) for parameter in parameters]
 
@@ -118,14 +118,14 @@ def suspends(function):
 
 
 def test_both_faces_have_the_same_public_names():
-    """Whoever knows one knows the other."""
+    """A reader who knows one face knows the other."""
     assert public(blocking) == public(aio) == {*CLASSES, "connect"}
     assert set(blocking.__all__) == set(aio.__all__) == public(blocking)
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_classes_of_both_faces_have_the_same_members(name):
-    """A method that one face lacks is a feature that nobody finds."""
+    """A method that one face lacks is a feature that its users miss."""
     one, other = members(getattr(blocking, name)), members(getattr(aio, name))
 
     assert one.keys() == other.keys()
@@ -143,7 +143,7 @@ def test_the_methods_of_both_faces_have_the_same_parameters(name):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_being_awaited_is_the_only_difference(name):
-    """Nothing of the blocking face suspends; of the other, everything that may take time does."""
+    """Nothing in the blocking face suspends; in the other, everything that may take time does."""
     one, other = members(getattr(blocking, name)), members(getattr(aio, name))
     functions = {key for key in one if isinstance(one[key], types.FunctionType)}
     shared = {key for key in functions if one[key] is other[key]}
@@ -162,7 +162,7 @@ def test_connect_has_the_same_parameters_in_both_faces():
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_public_member_says_what_it_is(name):
+def test_every_public_member_has_a_docstring(name):
     """`help()` is the first page that many people read."""
     silent = [
         f"{face.__name__}.{name}.{key}"
@@ -196,7 +196,7 @@ def test_every_error_of_the_table_can_be_imported_from_the_package():
 
 
 def test_the_guide_lists_what_is_not_awaited():
-    """A program that awaits `check()`, or forgets to await `release()`, fails late: the list must be right and whole."""
+    """A program that awaits `check()`, or forgets to await `release()`, fails late: the list must be complete."""
     page = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
     table = page.partition("are not coroutines:")[2].partition("\n\n| ")[2].partition("\n\n")[0]
     listed = set(re.findall(r"`(\w+)(?:\(\))?`", table))

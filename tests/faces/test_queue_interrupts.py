@@ -1,4 +1,4 @@
-"""An interrupted worker or consumer leaves nothing behind: what it had is given back, and no attempt is used."""
+"""An interrupted worker or consumer leaves nothing behind: its messages are given back, and no attempt is used."""
 
 import contextlib
 import gc
@@ -47,7 +47,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize(
     "work", ["queue.worker(handle, concurrency=1, prefetch=2, grace=60).run()", "consume()"], ids=["worker", "consumer"]
 )
-def test_an_interrupt_gives_back_what_was_taken(work):
+def test_an_interrupt_gives_the_messages_back(work):
     """Ctrl-C waits for no handler."""
     command = [sys.executable, "-c", PROGRAM.format(work=work)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -59,7 +59,7 @@ def test_an_interrupt_gives_back_what_was_taken(work):
     assert process.returncode == 0
 
 
-def test_memory_does_not_promise_that_an_interrupt_finds_a_step_whole():
+def test_memory_does_not_promise_whole_steps_under_an_interrupt():
     """A file and a server do: there a step is one transaction, or one script."""
     lost = 0
     with holdfast.connect("memory://") as client:
@@ -107,7 +107,7 @@ def is_about_to_leave(where):
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <function LeaseBase.__del__")
 @pytest.mark.parametrize("work", [in_a_block, by_a_worker])
 def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work):
-    """Of those that take and leave: what was not said to be done is there for others."""
+    """Of an interrupted receive or leave: a message that was not acked is there for other consumers."""
     with holdfast.connect("memory://") as client, holdfast.connect("memory://") as other:
         where, lines = ["begun"], 0
         while any(where[-2:]):  # twice in a row it got through

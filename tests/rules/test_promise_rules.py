@@ -1,4 +1,4 @@
-"""What is promised follows from what was seen, and from nothing else: the whole table, and how promises compare."""
+"""The promise follows from the facts that were seen, and from nothing else; and how promises compare."""
 
 import itertools
 import json
@@ -39,12 +39,12 @@ def rank(promise):
 
 @pytest.fixture(scope="module")
 def table():
-    """Every promise there can be, by its facts."""
+    """Return every promise that there can be, by its facts."""
     return {facts: promised(facts) for facts in every()}
 
 
-def test_the_level_is_what_the_facts_carry_and_no_more(table):
-    """Said a second time in other words: what each level needs, over every combination of facts."""
+def test_the_level_follows_from_the_facts(table):
+    """Written a second time in another way: what each level needs, over every combination of facts."""
     for facts, promise in table.items():
         evicts = facts.maxmemory != 0 and facts.maxmemory_policy != "noeviction"
         clients = facts.role == "primary" and not evicts and facts.jumped_s == 0
@@ -62,8 +62,8 @@ def test_fences_are_promised_only_where_one_clock_makes_them(table):
         assert promise.fences_grow == (alone and facts.jumped_back_s != 3600.0), facts
 
 
-def test_what_was_not_seen_counts_as_what_is_worse(table):
-    """No knowledge never promises more than any knowledge would."""
+def test_an_unseen_fact_counts_as_the_worse_one(table):
+    """Missing knowledge never promises more than any knowledge would."""
     for facts, blind in table.items():
         unseen = [fact for fact in NOT_SEEN if getattr(facts, fact) is None]
         if len(unseen) == 1:
@@ -73,8 +73,8 @@ def test_what_was_not_seen_counts_as_what_is_worse(table):
             assert blind.fences_grow == all(each.fences_grow for each in seen), facts
 
 
-def test_what_was_not_seen_is_not_said_as_a_fact(table):
-    """A reason is either true whatever the answer would have been, or says itself that there was none."""
+def test_an_unseen_fact_is_not_stated_as_a_fact(table):
+    """A reason is either true whatever the fact is, or states that the fact was not seen."""
     for facts, blind in table.items():
         unseen = [fact for fact in NOT_SEEN if getattr(facts, fact) is None]
         if len(unseen) == 1:
@@ -84,8 +84,8 @@ def test_what_was_not_seen_is_not_said_as_a_fact(table):
             assert [reason for reason in blind.reasons if reason not in sure and "not seen" not in reason] == [], facts
 
 
-def test_whoever_is_promised_less_is_told_why_and_what_to_do(table):
-    """A level without its reason cannot be changed by anybody."""
+def test_a_weaker_promise_explains_why_and_what_to_change(table):
+    """An operator cannot change a level without its reason."""
     for facts, promise in table.items():
         assert len(promise.reasons) > 1, facts
         if promise.level != "survives restart" and facts.cluster is False:
@@ -95,8 +95,8 @@ def test_whoever_is_promised_less_is_told_why_and_what_to_do(table):
             assert "None" not in text, facts
 
 
-def test_what_is_to_change_does_change_it():
-    """The advice leads out: followed to the end, it gives the best that one server has."""
+def test_the_advice_changes_the_promise():
+    """Followed to the end, the advice gives the best that one server has."""
     worst = ServerFacts(
         role="replica", replicas=0, aof=False, appendfsync="no", maxmemory=1, maxmemory_policy="allkeys-lru",
         min_replicas=0, cluster=False,
@@ -118,7 +118,7 @@ def test_what_is_to_change_does_change_it():
 
 
 def test_a_file_on_an_unknown_filesystem_is_not_relied_on():
-    """It may be a network's, where locks do not hold."""
+    """It may be a network filesystem, where locks do not hold."""
     known, unknown = promised_by_file("ext4"), promised_by_file("")
 
     assert (known.level, known.unseen) == ("survives restart", ())
@@ -128,7 +128,7 @@ def test_a_file_on_an_unknown_filesystem_is_not_relied_on():
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_a_requirement_is_met_by_itself_and_by_all_that_is_stronger(word):
+def test_a_requirement_is_met_by_itself_and_by_everything_stronger(word):
     """Levels and scopes are ordered; the other words hold or do not."""
     weakest = promised(ServerFacts())._replace(scope="process", fifo=False)
     for level, scope, fences, fifo in itertools.product(LEVELS, SCOPES, (False, True), (False, True)):
@@ -144,15 +144,15 @@ def test_a_requirement_is_met_by_itself_and_by_all_that_is_stronger(word):
 
 
 @pytest.mark.parametrize("wrong", ["survives everything", "", None, 3, ("hosts", "L2")])
-def test_a_requirement_nobody_knows_is_refused(wrong):
-    """A word that nobody checks would be a requirement that always holds."""
+def test_an_unknown_requirement_is_refused(wrong):
+    """A word that is not checked would be a requirement that always holds."""
     with pytest.raises(InvalidConfig) as refusal:
         required(wrong)
 
     assert "survives restart" in str(refusal.value)
 
 
-def test_a_change_is_told_with_its_direction():
+def test_a_change_is_reported_with_its_direction():
     """Weaker, stronger, or neither; and which fact it was."""
     plain = ServerFacts(
         role="primary", replicas=0, aof=False, maxmemory=1, maxmemory_policy="noeviction", cluster=False
@@ -187,7 +187,7 @@ SOUND = ServerFacts(role="primary", replicas=1, known=1, aof=True, appendfsync="
 
 
 def test_of_several_servers_the_weakest_decides():
-    """Whatever order they are seen in. What only some say is said with their names; what all say, once."""
+    """In whatever order they are seen. A reason of some servers names them; a reason of all is stated once."""
     evicts = SOUND._replace(maxmemory=1, maxmemory_policy="allkeys-lru")
     for servers in itertools.permutations([("redis://a", SOUND), ("redis://b", evicts), ("redis://c", SOUND)]):
         promise = promised_by_all(servers)
@@ -201,7 +201,7 @@ def test_of_several_servers_the_weakest_decides():
 
 
 def test_one_server_is_no_group():
-    """Nothing is said of others where there are none; several that are alike are worth what each of them is."""
+    """One server has no reason about others; several equal ones are worth what each of them is."""
     assert promised_by_all([("redis://a", SOUND)]) == promised(SOUND)
     assert promised_by_all([("redis://a", SOUND), ("redis://b", SOUND)]).level == promised(SOUND).level
 
@@ -214,7 +214,7 @@ def test_a_replica_that_falls_away_from_any_server_is_a_change():
     assert difference(before, now) == "changed: replicas 1 -> 1 / 0"
 
 
-def test_nobody_is_told_to_have_replicas_confirm_where_there_are_none():
+def test_confirmation_by_replicas_is_not_advised_where_there_are_none():
     """Every grant would be refused; and a server that must have a replica to write, and has none, stops."""
     for facts in every():
         if facts.replicas == 0 and facts.known == 0:
@@ -223,7 +223,7 @@ def test_nobody_is_told_to_have_replicas_confirm_where_there_are_none():
 
 
 def test_one_server_of_a_cluster_is_not_the_cluster():
-    """It promises what it does, but refuses most names: whoever looks before the first lock hears of that."""
+    """It promises what it does, but refuses most names: the promise says so before the first lock."""
     lone = promised(SOUND._replace(grouped=False))
 
     assert "connect to redis+cluster://" in lone.changes
@@ -241,8 +241,8 @@ def test_sentinels_may_put_another_server_in_its_place():
 
 
 @pytest.mark.parametrize("known", [0, 2])
-def test_whoever_has_sentinels_and_no_replica_is_told(known):
-    """All works as before, until the day on which somebody would have to take its place."""
+def test_sentinels_without_a_replica_are_reported(known):
+    """All works as before, until the day on which another server would have to take its place."""
     facts = ServerFacts(role="primary", replicas=0, known=known, aof=False, cluster=False, sentinels=True)
 
     assert [text for text in promised(facts).reasons if "nobody could take its place" in text]

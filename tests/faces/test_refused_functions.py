@@ -1,4 +1,4 @@
-"""What is to be run under a lease: each face refuses what only the other one can run, before anything is done."""
+"""Functions that run under a lease: each face refuses what only the other one can run, before anything is done."""
 
 import asyncio
 import functools
@@ -58,7 +58,7 @@ def on_aio(deed):
     ids=["def", "partial", "method", "generator", "asynchronous generator"],
 )
 def test_the_asyncio_face_refuses_a_plain_function_before_it_runs(work):
-    """Otherwise it would do its work, fail for having nothing to await, and do it again at the next try."""
+    """Otherwise it would do its work, fail because there is nothing to await, and do it again at the next attempt."""
 
     async def deed(client):
         with pytest.raises(InvalidConfig):
@@ -72,8 +72,8 @@ def test_the_asyncio_face_refuses_a_plain_function_before_it_runs(work):
 
 
 @pytest.mark.parametrize("work", [lambda *_: 7, Plain()], ids=["lambda", "object"])
-def test_what_turns_out_to_give_nothing_to_await_is_no_success(work):
-    """It cannot be known before it is called; then it is told, and nothing is noted as done."""
+def test_a_call_that_returns_no_awaitable_is_no_success(work):
+    """That is known only after the call; then the caller gets an error, and no success is stored."""
 
     async def deed(client):
         with pytest.raises(InvalidConfig, match="cannot be awaited"):
@@ -91,8 +91,8 @@ def test_what_turns_out_to_give_nothing_to_await_is_no_success(work):
     [awaited, functools.partial(awaited, 1), lambda *_: awaited(), lambda *_: asyncio.ensure_future(awaited())],
     ids=["async def", "partial", "lambda", "future"],
 )
-def test_the_asyncio_face_runs_whatever_gives_something_to_await(work):
-    """What is asked for is an awaitable, not a certain kind of function."""
+def test_the_asyncio_face_runs_everything_that_returns_an_awaitable(work):
+    """It needs an awaitable, not a certain kind of function."""
 
     async def deed(client):
         assert await client.once("payments").call("42", work) == "given"
@@ -103,8 +103,8 @@ def test_the_asyncio_face_runs_whatever_gives_something_to_await(work):
 
 
 @pytest.mark.parametrize("work", [awaited, functools.partial(awaited, 1), one_by_one, one_by_one_awaited])
-def test_the_blocking_face_refuses_what_it_cannot_finish_before_it_runs(work):
-    """A leader would lead, do nothing, and hand out something that runs without the lease."""
+def test_the_blocking_face_refuses_coroutines_and_generators(work):
+    """A leader would lead, do nothing, and return something that runs without the lease."""
     with holdfast.connect(f"memory://{uuid.uuid4().hex}") as client:
         with pytest.raises(InvalidConfig):
             client.once("payments").call("42", work)

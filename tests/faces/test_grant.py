@@ -1,4 +1,4 @@
-"""The moment in which a lease becomes its holder's: another thread may look at it between any two lines."""
+"""The moment of the grant: another thread may look at the lease between any two lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from holdfast.rules import trust
 
 
 def test_a_keeper_that_looks_while_a_lease_is_granted_does_not_take_it_for_expired(url, monkeypatch):
-    """Held, and no deadline yet: that would be a deadline long ago. On a busy machine a thread stops just there."""
+    """Held without a deadline would look like a deadline long ago. On a busy machine a thread stops just there."""
     told = []
     with holdfast.connect(url, observer=lambda event: told.append(event.kind)) as client:
         real = trust.spans_ns

@@ -1,4 +1,4 @@
-"""What objects say of themselves: where they are printed, and where somebody tries to send them elsewhere."""
+"""The repr of objects, and the errors when a program pickles or copies them."""
 
 import asyncio
 import copy
@@ -14,7 +14,7 @@ CLIENT = "client cannot be pickled or copied: connect in the process"
 
 
 def assert_stays(lease, *made):
-    """Neither can be sent away; each says what to do instead."""
+    """Check that neither can be pickled or copied, and that the error says what to do instead."""
     for send in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match=LEASE):
             send(lease)
@@ -23,15 +23,15 @@ def assert_stays(lease, *made):
             pickle.dumps(thing)
 
 
-def test_a_lease_or_a_client_that_is_pickled_says_what_to_do_instead(request):
-    """Sent to another process, it would be trusted by two and renewed by one."""
+def test_pickling_a_lease_or_a_client_says_what_to_do_instead(request):
+    """In another process, two would trust the lease and one would renew it."""
     with holdfast.connect(f"memory://{request.node.name}") as hf, hf.lock("x") as lease:
         assert_stays(lease, hf, hf.lock("x"), hf.leader("x"), hf.pool("x"))
         lease.check()
 
 
-def test_the_same_is_said_by_the_other_face(request):
-    """One library: the words are written once."""
+def test_pickling_fails_alike_in_the_asyncio_face(request):
+    """One library: the sentences are written once."""
 
     async def said():
         async with await aio.connect(f"memory://{request.node.name}") as hf, hf.lock("x") as lease:
@@ -42,7 +42,7 @@ def test_the_same_is_said_by_the_other_face(request):
     asyncio.run(said())
 
 
-def test_a_leader_says_what_it_is_where_it_is_printed(request):
+def test_the_repr_of_a_leader_shows_its_election_and_candidate(request):
     """Which election, which candidate, whether it leads, and where."""
     with holdfast.connect(f"memory://{request.node.name}") as hf:
         leader = hf.leader("scheduler", candidate="server 1")
