@@ -105,7 +105,7 @@ def test_one_who_waits_goes_on_when_the_other_is_done(path):
     assert path.read_text() == "second"
 
 
-def test_a_record_that_cannot_be_read_lets_nobody_in(path):
+def test_an_unreadable_fence_record_lets_no_writer_in(path):
     """Guessing would let late writers in; a person has to look."""
     guard = FileGuard(path)
     guard.write(FIVE, "old")

@@ -1,4 +1,4 @@
-"""Real LanceDB directories, guarded in each of the three domains."""
+"""Fixtures with real LanceDB directories, guarded in each of the three lock domains."""
 
 import pytest
 from store_kit import SCHEMA, Loop
@@ -17,7 +17,7 @@ def lease_server():
 
 @pytest.fixture
 def memory(tmp_path):
-    """The directory: it is there before the store is opened."""
+    """Return the directory, which exists before the store is opened."""
     path = tmp_path / "memory"
     path.mkdir()
     return path
@@ -25,7 +25,7 @@ def memory(tmp_path):
 
 @pytest.fixture
 def locking(request, tmp_path):
-    """A configuration for the domain; further settings of the lock may be given."""
+    """Return a function that makes a configuration for the domain, with further settings of the lock."""
 
     def configured(domain, **more):
         if domain == "redis":
@@ -42,7 +42,7 @@ def domain(request):
 
 @pytest.fixture
 def opened(memory, locking):
-    """Open a store; whatever is left open is closed at the end."""
+    """Return a function that opens a store; the fixture closes open stores at the end."""
     stores = []
 
     def open_store(config="embedded", directory=memory, table="memories", schema=SCHEMA, **more):
@@ -64,7 +64,7 @@ def loop():
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def store(request, opened, loop, memory, locking):
-    """A store with an empty table, through both faces."""
+    """Open a store with an empty table, through both faces."""
     if request.param == "blocking":
         yield opened()
         return

@@ -1,4 +1,4 @@
-"""What the children of these tests do: one write that may be frozen, or whatever their parent tells them."""
+"""The programs of child processes: one write that a test may freeze, or tasks that the parent sends."""
 
 import fcntl
 import json
@@ -19,7 +19,7 @@ from holdfast.testing import eventually, read_line, ready, send_line
 
 
 def write_one(directory, config, number):
-    """Tell how the write ended: the error, how many rows it says were written, and the error under it."""
+    """Report the result of the write: the error, the number of written rows, and the cause."""
     store = lancedb.open_store(directory, "memories", config, schema=SCHEMA)
     ready()
     try:
@@ -32,7 +32,7 @@ def write_one(directory, config, number):
 
 
 class Section:
-    """Nobody else is in it while a process is between its last look at the lease and the commit."""
+    """A section between the last check of the lease and the commit; it detects a second process inside."""
 
     def __init__(self, directory):
         self._path = Path(directory) / "section"
@@ -52,7 +52,7 @@ class Section:
 
 
 def obey():
-    """Do what comes, line by line, each in a store of its own."""
+    """Execute tasks line by line, each in its own store."""
     ready()
     while True:
         order = json.loads(read_line(None))
@@ -60,40 +60,40 @@ def obey():
         failpoints.arm("lancedb.before-commit", section)
         try:
             with lancedb.open_store(order["directory"], "memories", order["config"], schema=SCHEMA) as store:
-                told = globals()[order["task"]](store, **order["arguments"])
-                told = {
-                    "told": told,
+                result = globals()[order["task"]](store, **order["arguments"])
+                answer = {
+                    "result": result,
                     "passed": store.status().acquisitions,
                     "overtaken": store.status().foreign_commits,
                 }
         except Exception as error:
-            told = {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": f"{type(error).__name__}: {error}"}
         failpoints.disarm_all()
-        send_line(json.dumps({**told, "met": section.met, "entered": section.entered}))
+        send_line(json.dumps({**answer, "met": section.met, "entered": section.entered}))
 
 
 def write_each(store, who, rows):
-    """Single rows, one after the other."""
+    """Add single rows, one after the other."""
     for number in range(rows):
         store.add(row(f"{who}-{number}"))
     return rows
 
 
 def write_at_once(store, who, writers):
-    """Single rows, all at the same moment; the errors, if there are any."""
+    """Add single rows at the same moment; return the errors."""
     answers = together([lambda n=n: store.add(row(f"{who}-{n}")) for n in range(writers)])
     return [repr(answer) for answer in answers if isinstance(answer, Exception)]
 
 
 def count_up(store, times):
-    """Read, add one, write."""
+    """Read a counter, add one and write it, repeatedly."""
     for _ in range(times):
         store.transform("id = 'counter'", lambda found: {**found, "n": found["n"] + 1})
     return times
 
 
 def tend(store, rounds):
-    """Everything that is no write of rows."""
+    """Run every mutation that writes no rows."""
     for number in range(rounds):
         store.index_text("text")
         store.index_vectors(kind="IVF_FLAT", num_partitions=1)
@@ -108,7 +108,7 @@ def just_open(store):
 
 
 def break_middle(directory, config):
-    """600 callers in chunks of 200, where no file of the second chunk can be written: it is larger than any may be."""
+    """Run 600 callers in chunks of 200; a file size limit makes the second chunk fail."""
     hardest = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     go, there = threading.Event(), threading.Event()
     with lancedb.open_store(directory, "memories", config, schema=SCHEMA) as store, ThreadPoolExecutor(601) as callers:

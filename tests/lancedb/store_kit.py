@@ -1,4 +1,4 @@
-"""What tests of guarded stores share: a schema, rows, an embedding without a model, and a face that can be awaited."""
+"""Tools of the store tests: a schema, rows, an embedding without a model, and the asyncio face for blocking tests."""
 
 import asyncio
 import inspect
@@ -31,7 +31,7 @@ def row(number, text=None, n=0):
 
 
 def together(calls):
-    """All of the calls at once, each on a thread of its own; what each gave or raised."""
+    """Run all calls at once, each on its own thread; return their results and errors."""
     begin = threading.Barrier(len(calls))
 
     def one(call):
@@ -46,7 +46,7 @@ def together(calls):
 
 
 class Loop:
-    """An event loop on a thread of its own."""
+    """An event loop on its own thread."""
 
     def __init__(self):
         self._loop = asyncio.new_event_loop()
@@ -66,7 +66,7 @@ class Loop:
 
 
 class Awaited:
-    """A store of the asyncio face that looks like one of the blocking face."""
+    """A store of the asyncio face with the interface of the blocking face."""
 
     def __init__(self, store, loop):
         self.store = store

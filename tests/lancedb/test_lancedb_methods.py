@@ -1,4 +1,4 @@
-"""No method of LanceDB's own tables leads around the gate: each is known as a read, gated, or refused."""
+"""Every method of LanceDB's own tables is classified as a read, as locked, or as refused."""
 
 import lancedb.table
 import pytest
@@ -16,28 +16,28 @@ def public(kind):
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_method_of_a_lancedb_table_is_classified(kind):
-    """A new version of LanceDB that has a new method fails here, and until then that method is refused."""
+    """A new method of a LanceDB version fails this test; until it is classified, the store refuses it."""
     unknown = public(kind) - READS - set(GATED) - set(REFUSED)
 
     assert unknown == set(), "say of each whether it reads, is gated or refused"
 
 
-def test_nothing_is_classified_twice_or_in_vain():
-    """A name that no class has is a slip, and hides one."""
+def test_no_method_is_classified_twice_or_unknown():
+    """An unknown name is a mistake and may hide another one."""
     everything = set().union(*(public(kind) for kind in CLASSES))
 
     assert READS & set(GATED) == READS & set(REFUSED) == set(GATED) & set(REFUSED) == set()
     assert READS - everything == set(GATED) - everything == set(REFUSED) - everything == set()
 
 
-def test_every_gated_method_has_its_way_through_the_gate():
-    """What is refused with an advice can be done as advised."""
+def test_every_locked_method_names_an_existing_alternative():
+    """Every alternative that a refusal names exists."""
     assert [name for name in GATED.values() if not callable(getattr(GuardedStore, name, None))] == []
 
 
 @pytest.mark.parametrize("name", [*sorted(GATED), *sorted(REFUSED), "_table_of_tomorrow", "made_up", "_conn", "_inner"])
-def test_a_reader_passes_on_nothing_but_reads(opened, name):
-    """Also not what nobody has heard of, or what is private."""
+def test_a_reader_allows_only_reads(opened, name):
+    """It refuses unknown and private methods too."""
     reader = opened().table
 
     with pytest.raises(NotPermitted):

@@ -1,4 +1,4 @@
-"""What a store says it did is what it did: no row is gone without a word, and none is counted that is not there."""
+"""The results of a store are true: no row is dropped silently, and the counts match the rows."""
 
 import pyarrow as pa
 import pytest
@@ -8,10 +8,10 @@ from holdfast import Fenced, InvalidConfig, LeaseLost, failpoints
 from holdfast.testing import eventually
 
 
-def test_rows_that_come_one_by_one_are_all_added(store):
-    """They are looked at twice when the schema has changed meanwhile: a generator gives them only once."""
+def test_all_rows_of_a_generator_are_added(store):
+    """A changed schema makes the store read the rows twice, and a generator yields them once."""
     store.add_columns({"extra": "cast(0 as bigint)"})
-    store._shared._schema = SCHEMA  # as in a process that has not seen the new column
+    store._shared._schema = SCHEMA  # as in a process that does not know the new column
 
     assert store.add_many({**row(n), "extra": 1} for n in range(5)).rows == 5
     assert store.upsert({**row(n), "extra": 2} for n in range(6)).rows == 6
@@ -21,14 +21,14 @@ def test_rows_that_come_one_by_one_are_all_added(store):
 
 
 @pytest.mark.parametrize("rows", [None, 5, "abc", [None], [5], [("id", 1)]], ids=repr)
-def test_what_is_no_row_is_refused(store, rows):
-    """By a word about rows, not by one about dictionaries."""
+def test_a_value_that_is_no_row_is_refused(store, rows):
+    """The error speaks of rows, not of dictionaries."""
     with pytest.raises(InvalidConfig):
         store.add_many(rows)
 
 
-def test_no_rows_are_nothing_done(store):
-    """No version, and no row is counted."""
+def test_an_empty_list_of_rows_does_nothing(store):
+    """An empty list makes no version and counts no row."""
     before = store.add(row(1)).version
 
     assert store.add_many([])[:2] == (0, before)
@@ -36,8 +36,8 @@ def test_no_rows_are_nothing_done(store):
     assert store.delete()[:2] == (0, before)
 
 
-def test_a_change_inside_of_a_value_is_a_change(opened):
-    """`change` may do as it likes with the row that it gets, lists and structs inside of it too."""
+def test_a_change_inside_a_nested_value_is_a_change(opened):
+    """`change` may modify its row in place, including nested lists and structs."""
     inner = pa.struct([("hits", pa.int64())])
     store = opened(schema=pa.schema([("id", pa.string()), ("tags", pa.list_(pa.string())), ("meta", inner)]))
     store.add({"id": "1", "tags": ["a"], "meta": {"hits": 1}})
@@ -52,8 +52,8 @@ def test_a_change_inside_of_a_value_is_a_change(opened):
 
 
 @pytest.mark.parametrize("keys", [[None], ["a", "a"]], ids=["none", "twice"])
-def test_a_row_that_its_key_does_not_tell_apart_is_not_changed_in_silence(store, keys):
-    """It could not be found again to be replaced: that is said, and nothing is written."""
+def test_a_row_with_an_ambiguous_key_is_not_changed_silently(store, keys):
+    """The store could not find the row again to replace it, so it raises and writes nothing."""
     store.add_many([{"id": key, "text": "old"} for key in keys])
     before = store.add(row(1)).version
 
@@ -61,11 +61,11 @@ def test_a_row_that_its_key_does_not_tell_apart_is_not_changed_in_silence(store,
         store.transform("text = 'old'", lambda found: {**found, "n": 7})
 
     assert store.count("n = 7") == 0
-    assert store.delete("nobody").version == before
+    assert store.delete("absent").version == before
 
 
-def test_a_number_is_not_cut_off(store):
-    """Arrow makes 1 of 1.5 in a column of whole numbers, and says nothing."""
+def test_a_number_is_never_truncated(store):
+    """Arrow silently truncates 1.5 to 1 in an integer column."""
     store.add(row(1, n=2.0))
 
     with pytest.raises(InvalidConfig, match="left out"):
@@ -77,16 +77,16 @@ def test_a_number_is_not_cut_off(store):
     assert (store.count(), store.get("r1")["n"]) == (1, 2)
 
 
-def test_a_change_gives_a_row_or_nothing(store):
-    """Anything else is a mistake that is named."""
+def test_a_change_returns_a_row_or_none(store):
+    """Any other value is an error that names it."""
     store.add(row(1))
 
     with pytest.raises(InvalidConfig, match="a row, or None"):
         store.transform(None, lambda _: [1])
 
 
-def test_an_empty_value_where_none_may_be_fails_its_own_caller_only(opened, locking):
-    """It is seen before the row stands in the line with those of others."""
+def test_a_forbidden_null_fails_its_own_caller_only(opened, locking):
+    """The store checks a row before it joins the batch of other callers."""
     names = [pa.field(name, pa.string(), nullable=False) for name in ("id", "text")]
     store = opened({**locking("embedded"), "batching": {"window": 0.2}}, schema=pa.schema(names))
 
@@ -99,7 +99,7 @@ def test_an_empty_value_where_none_may_be_fails_its_own_caller_only(opened, lock
 
 @pytest.mark.parametrize("key", ["userId", "my key", "select", "user-id"])
 def test_the_key_may_be_any_column(opened, key):
-    """Its name is never taken for a piece of SQL."""
+    """The store never treats the name of the key column as SQL."""
     store = opened(schema=pa.schema([(key, pa.string()), ("n", pa.int64())]), key=key)
     store.add({key: "a", "n": 1})
 
@@ -112,8 +112,8 @@ def test_the_key_may_be_any_column(opened, key):
 @pytest.mark.parametrize(
     "inside", [{"hits": 1, "other": 2}, {"hits": 1.5}, {"many": [{"one": 1, "two": 2}]}], ids=["field", "half", "deep"]
 )
-def test_nothing_inside_of_a_value_is_left_out(opened, inside):
-    """A field that a struct has not is refused, as a column is that the table has not."""
+def test_no_nested_field_is_dropped(opened, inside):
+    """An unknown field of a struct is refused like an unknown column."""
     kind = pa.struct([("hits", pa.int64()), ("many", pa.list_(pa.struct([("one", pa.int64())])))])
     store = opened(schema=pa.schema([("id", pa.string()), ("meta", kind)]))
 
@@ -124,8 +124,8 @@ def test_nothing_inside_of_a_value_is_left_out(opened, inside):
     assert store.count() == 1
 
 
-def test_a_question_that_is_wrong_is_no_trouble_of_the_index(store):
-    """What the caller got wrong is told to it, and `status` goes on to say that all is well."""
+def test_an_invalid_search_is_no_failure_of_the_index(store):
+    """A caller's mistake is its own error, and `status` stays healthy."""
     store.add(row(1, "green tea"))
     assert store.index_text("text")
 
@@ -159,7 +159,7 @@ def test_a_schema_of_other_types_is_refused(opened):
     ids=str,
 )  # fmt: skip
 def test_a_table_is_opened_again_with_the_schema_that_made_it(opened, kind):
-    """Also where Lance keeps a type in another spelling."""
+    """This holds even where Lance stores a type under another name."""
     schema = pa.schema([("id", pa.string()), ("value", kind)])
     opened(schema=schema).close()
 
@@ -168,7 +168,7 @@ def test_a_table_is_opened_again_with_the_schema_that_made_it(opened, kind):
 
 @pytest.mark.parametrize("name", ["a:b", "a b", "ü", "a%b", ".a", "x" * 201, "", "a/b"])
 def test_a_name_that_no_search_could_open_is_refused(opened, memory, name):
-    """LanceDB would write such a table, and not open it."""
+    """LanceDB would write such a table and then fail to open it."""
     with pytest.raises(InvalidConfig, match="table"):
         opened(table=name)
 
@@ -178,7 +178,7 @@ def test_a_name_that_no_search_could_open_is_refused(opened, memory, name):
 @pytest.mark.parametrize("mode", ["embedded", "file"])
 @pytest.mark.parametrize("name", ["a#b", "a%41b", "a?b", "a@b", "a%2fb"])
 def test_a_directory_may_have_any_name(opened, tmp_path, mode, name):
-    """Its leases are inside of it, and nothing is made beside it."""
+    """The leases are inside the directory, and nothing is created beside it."""
     base = tmp_path / "base"
     (base / name).mkdir(parents=True)
 
@@ -188,7 +188,7 @@ def test_a_directory_may_have_any_name(opened, tmp_path, mode, name):
 
 
 def test_a_refusal_after_a_first_commit_says_so(opened):
-    """A new column may need two commits: whoever is fenced at the second is told that the first is there."""
+    """A new column may need two commits; an error at the second one says that the first exists."""
     store = opened()
     store.add(row(1))
     commits = []
@@ -210,7 +210,7 @@ def test_a_refusal_after_a_first_commit_says_so(opened):
 
 
 def test_without_a_lock_indices_are_folded_too(opened):
-    """Nobody sees the commits there; what was done is counted instead."""
+    """Without a lock the store counts its own operations instead of commits."""
     store = opened({"locking": {"mode": "off"}, "fold_after": 3})
     store.add(row(0))
     store.index_text("text")

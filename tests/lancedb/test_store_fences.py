@@ -1,4 +1,4 @@
-"""The store itself refuses whoever comes late: at the commit, whatever it was doing, whenever it wakes."""
+"""The store refuses a late writer at the commit, whatever it was doing."""
 
 import threading
 from datetime import timedelta
@@ -41,7 +41,7 @@ def fences(memory):
 
 @pytest.fixture
 def overtaken(fences):
-    """A successor comes in the very moment between the last look at the lease and the commit."""
+    """Let a successor come between the last check of the lease and the commit."""
     failpoints.arm("lancedb.before-commit", lambda: fences.admit(NEWER, "successor"))
     yield
     failpoints.disarm_all()
@@ -50,7 +50,7 @@ def overtaken(fences):
 @pytest.mark.acceptance("A0-10")
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_no_mutation_commits_after_a_successor_has_come(opened, memory, fences, mutation):
-    """Each one is refused where it counts: by the lock that Lance takes to make a version. Nothing of it is there."""
+    """The lock that Lance takes for a new version refuses each mutation, and nothing of it is visible."""
     store = opened()
     store.add_many([row(number) for number in range(20)])
     store.index_text("text")
@@ -70,15 +70,15 @@ def test_no_mutation_commits_after_a_successor_has_come(opened, memory, fences, 
 
 
 def test_a_table_is_not_made_after_a_successor_has_come(opened, memory, overtaken):
-    """Making it is a commit like any other."""
+    """Creating a table is a commit like any other."""
     with pytest.raises(Fenced):
         opened()
 
     assert not list(memory.glob("memories.lance/_versions/*.manifest"))
 
 
-def test_the_fence_is_there_before_the_table_is_read(opened, fences):
-    """Whoever reads, computes and writes must know that no older writer can change what it has read."""
+def test_the_fence_is_recorded_before_the_table_is_read(opened, fences):
+    """A writer that reads, computes and writes must know that no older writer can change the rows it read."""
     store = opened()
     store.add(row(1, n=1))
     seen = []
@@ -97,7 +97,7 @@ def test_the_fence_is_there_before_the_table_is_read(opened, fences):
 
 
 def test_equal_fences_of_two_tokens_are_two_holders(tmp_path):
-    """Two servers that were split may have given one number twice: only the first of the two may write."""
+    """After a split two servers may give the same fence; only the first token may write."""
     fences = FenceFile(tmp_path / "fence", "x")
     fences.admit(7, "ann")
     fences.admit(7, "ann")
@@ -111,8 +111,8 @@ def test_equal_fences_of_two_tokens_are_two_holders(tmp_path):
     assert fences.newest() == 8
 
 
-def test_a_record_that_cannot_be_read_lets_nobody_in(tmp_path):
-    """What is not understood is not overwritten."""
+def test_an_unreadable_fence_record_lets_no_writer_in(tmp_path):
+    """The store does not overwrite an unreadable record."""
     path = tmp_path / "fence"
     path.write_text("once upon a time")
 
@@ -122,8 +122,8 @@ def test_a_record_that_cannot_be_read_lets_nobody_in(tmp_path):
     assert path.read_text() == "once upon a time"
 
 
-def test_a_fence_file_that_was_removed_meanwhile_is_not_the_one_that_counts(tmp_path, monkeypatch):
-    """Opened, then made anew by others, then locked: the next one would lock the new file, and both be in."""
+def test_a_replaced_fence_file_does_not_count(tmp_path, monkeypatch):
+    """If another process replaces the file between open and lock, two writers could hold two different locks."""
     path = tmp_path / "fence"
     flock, removed = fence.fcntl.flock, []
 
@@ -140,8 +140,8 @@ def test_a_fence_file_that_was_removed_meanwhile_is_not_the_one_that_counts(tmp_
     assert FenceFile(path, "x").newest() == 7
 
 
-def test_whoever_stands_still_in_a_commit_is_told_by_name(tmp_path):
-    """Others wait, and then learn for whom; nothing was done."""
+def test_the_error_names_a_process_that_is_frozen_in_a_commit(tmp_path):
+    """Others wait, and then get an error that names the frozen process; nothing was written."""
     with FenceFile(tmp_path / "fence", "x").held(7, "ann", "ann:42"), pytest.raises(Unavailable) as stalled:
         FenceFile(tmp_path / "fence", "x", standstill_s=0.05).admit(8, "ben")
 
@@ -151,12 +151,12 @@ def test_whoever_stands_still_in_a_commit_is_told_by_name(tmp_path):
 
 @pytest.fixture
 def sleeper(holdfast_workers, holdfast_pauses, memory, locking, opened):
-    """A process that is frozen at a point of its write, and told to go on when it is thawed."""
+    """Start a process that is frozen at a point of its write, and continues after the thaw."""
 
     def start(domain, point, ttl=1.0):
         more = {"url": f"sqlite://{memory}/leases.db"} if domain == "embedded" else {}
         config = locking(domain, ttl=ttl, **more)
-        opened(config).close()  # so that the first commit of the child is its write, not the making of the table
+        opened(config).close()  # so that the first commit of the child is its write, not the creation of the table
         holdfast_pauses.arm(point)
         child = holdfast_workers.start(
             f"{CHILDREN}:write_one", env=holdfast_pauses.env, directory=memory, config=config, number=1
@@ -170,7 +170,7 @@ def sleeper(holdfast_workers, holdfast_pauses, memory, locking, opened):
 
 
 def _freeze(child, memory, domain):
-    """Not while its keeper is inside SQLite's gate: then nobody could get anything, which is another law."""
+    """Wait until its keeper is outside of SQLite's gate, which would block all other processes."""
     place = SqlitePlace(memory)
     child.freeze()
     while domain == "embedded" and place.is_held_up_by(child.pid):
@@ -182,7 +182,7 @@ def _freeze(child, memory, domain):
 def test_a_writer_frozen_past_its_ttl_is_refused_and_its_successors_rows_are_intact(
     domain, sleeper, opened, memory, holdfast_pauses
 ):
-    """Frozen after its last look at its own lease: nothing but the store can refuse it now, and the store does."""
+    """The writer froze after its last check of the lease, so only the store can refuse it."""
     point = "lancedb.before-commit"
     child, config = sleeper(domain, point)
     holdfast_pauses.disarm(point)
@@ -193,8 +193,8 @@ def test_a_writer_frozen_past_its_ttl_is_refused_and_its_successors_rows_are_int
     child.thaw()
     holdfast_pauses.go(point)
 
-    told = child.read_line(60)
-    assert told.startswith("LeaseLost None Fenced"), told
+    report = child.read_line(60)
+    assert report.startswith("LeaseLost None Fenced"), report
     assert sorted(found["id"] for found in store.table.to_arrow().to_pylist()) == [f"r{n}" for n in range(10, 20)]
     assert store.table.version == version
 
@@ -203,7 +203,7 @@ def test_a_writer_frozen_past_its_ttl_is_refused_and_its_successors_rows_are_int
 def test_a_writer_frozen_in_the_middle_of_a_commit_holds_the_store_until_it_wakes(
     domain, sleeper, opened, holdfast_pauses
 ):
-    """It had the right when it began, and nobody overtakes it: its rows are there, it is told, the next one goes on."""
+    """The writer held the lease when it began: its rows are there, it learns of the loss, the next one continues."""
     point = "lancedb.in-commit"
     child, config = sleeper(domain, point)
     holdfast_pauses.disarm(point)
@@ -218,14 +218,14 @@ def test_a_writer_frozen_in_the_middle_of_a_commit_holds_the_store_until_it_wake
     holdfast_pauses.go(point)
     successor.join(60)
 
-    told = child.read_line(60)
-    assert told.startswith("LeaseLost 1 None"), told
+    report = child.read_line(60)
+    assert report.startswith("LeaseLost 1 None"), report
     assert [written.rows for written in answers] == [1]
     assert sorted(found["id"] for found in store.table.to_arrow().to_pylist()) == ["r1", "r2"]
 
 
-def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(sleeper, opened, holdfast_pauses):
-    """The kernel gives its lock back; what it had not committed is not there."""
+def test_a_writer_killed_in_the_middle_of_a_commit_delays_no_other(sleeper, opened, holdfast_pauses):
+    """The kernel releases its lock, and uncommitted rows are not there."""
     point = "lancedb.in-commit"
     child, config = sleeper("file", point)
     holdfast_pauses.disarm(point)
@@ -238,8 +238,8 @@ def test_a_writer_killed_in_the_middle_of_a_commit_holds_nobody_up(sleeper, open
 
 
 @pytest.mark.acceptance("A0-8")
-def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(domain, opened, locking):
-    """The rows were committed before anybody newer came: the caller is told both, and can go on."""
+def test_the_error_of_a_lease_broken_during_the_work_counts_the_written_rows(domain, opened, locking):
+    """The rows were committed before a newer holder came; the error contains both facts."""
     store = opened(locking(domain))
     lease_name = store._shared.writer_lock.name
     failpoints.arm("lancedb.in-commit", lambda: store._shared._client.break_lease(lease_name, "by hand"))
@@ -258,7 +258,7 @@ def test_a_lease_that_was_broken_during_the_work_is_told_with_what_was_written(d
 
 @pytest.mark.acceptance("A0-9")
 def test_a_lost_lease_outweighs_the_error_of_the_work_and_carries_it(opened):
-    """Both are told, and that nothing was committed."""
+    """The error contains both, and says that nothing was committed."""
     store = opened()
     store.add(row(1))
 

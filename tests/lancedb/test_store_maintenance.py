@@ -1,4 +1,4 @@
-"""Indices, full text that fails, folding and maintenance."""
+"""Indices, a failing full-text index, index optimisation and maintenance."""
 
 import logging
 from datetime import timedelta
@@ -14,7 +14,7 @@ from holdfast.testing import eventually
 
 
 def test_a_full_text_index_that_fails_leaves_search_by_vector_and_a_status(store, caplog):
-    """Every search that went without it is counted and told; text alone cannot be searched, and says why."""
+    """Each search without the index is counted and logged; a search by text alone raises with the reason."""
     caplog.set_level(logging.WARNING, "holdfast")
     store.add_many([row(number) for number in range(5)])
 
@@ -32,8 +32,8 @@ def test_a_full_text_index_that_fails_leaves_search_by_vector_and_a_status(store
     assert store.status().full_text == "ready"
 
 
-def test_what_the_gate_says_is_never_taken_for_a_failed_index(opened, locking):
-    """An index that could not be made because the lease was another's is no failed index."""
+def test_an_error_of_the_lock_is_no_failed_index(opened, locking):
+    """An index that waits for the lease is no failed index."""
     store = opened(locking("embedded", timeout=0.1))
     with (
         connect(str(store._shared.settings.url)) as hf,
@@ -50,8 +50,8 @@ def unindexed(store):
     return dataset.stats.index_stats("text_idx")["num_unindexed_rows"]
 
 
-def test_indices_are_folded_after_so_many_commits(opened, locking):
-    """Without anybody asking: rows that came after the index was made are in it."""
+def test_indices_are_optimised_after_some_commits(opened, locking):
+    """The store adds later rows to the index by itself."""
     store = opened({**locking("embedded"), "fold_after": 5})
     store.add(row(0))
     store.index_text("text")
@@ -61,8 +61,8 @@ def test_indices_are_folded_after_so_many_commits(opened, locking):
     eventually(lambda: unindexed(store) < 5, 30, "the new rows to be in the index")
 
 
-def test_what_came_while_nobody_folded_is_folded_at_the_start(opened, locking):
-    """Writers that fold nothing leave an index behind: whoever opens the store next has it caught up, unasked."""
+def test_outdated_indices_are_optimised_at_the_start(opened, locking):
+    """Writers without optimisation leave an outdated index; the next open updates it."""
     lazy = opened({**locking("embedded"), "fold_after": 0})
     lazy.add(row(0))
     lazy.index_text("text")
@@ -76,7 +76,7 @@ def test_what_came_while_nobody_folded_is_folded_at_the_start(opened, locking):
 
 
 def test_old_versions_are_removed_and_newer_ones_stay(opened, memory):
-    """What is older than the retention, and nothing else; the rows are all there after it."""
+    """It removes only versions older than the retention; all rows stay."""
     store = opened()
     for number in range(5):
         store.add(row(number))
@@ -92,14 +92,14 @@ def test_old_versions_are_removed_and_newer_ones_stay(opened, memory):
     assert store.count() == 5
 
 
-def test_maintenance_comes_by_itself_when_it_is_asked_for(opened, locking):
-    """Through the same gate, again and again; a failure of it is told, stays to be seen, and is tried again."""
+def test_configured_maintenance_runs_by_itself(opened, locking):
+    """Maintenance repeats under the same lock; a failure is logged, stays in the status, and is retried."""
     maintenance = {"enabled": True, "first": 0.05, "interval": 1}
     store = opened({**locking("embedded", timeout=0.1), "maintenance": maintenance})
     eventually(lambda: store.status().maintenance_runs >= 1, 30, "maintenance")
 
     with connect(str(store._shared.settings.url)) as hf, hf.lock(store._shared.writer_lock.name):
-        eventually(lambda: store.status().trouble, 30, "a failure to be told")
+        eventually(lambda: store.status().trouble, 30, "a failure in the status")
         assert store.status().trouble.startswith("maintenance failed: lease 'lancedb/")
     done = store.status().maintenance_runs
     eventually(lambda: store.status().maintenance_runs > done, 30, "another try")
@@ -107,8 +107,8 @@ def test_maintenance_comes_by_itself_when_it_is_asked_for(opened, locking):
     assert store.status().trouble == ""
 
 
-def test_versions_made_past_the_gate_are_noticed(opened, memory, caplog, monkeypatch):
-    """Whoever writes the directory without the store is seen by those who write with it, when they meet."""
+def test_versions_made_without_the_store_are_detected(opened, memory, caplog, monkeypatch):
+    """A writer of the store notices versions that were made without it."""
     caplog.set_level(logging.WARNING, "holdfast")
     store = opened()
     path = str(memory / "memories.lance")

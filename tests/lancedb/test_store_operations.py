@@ -1,4 +1,4 @@
-"""What a guarded store does, through both faces."""
+"""The operations of a guarded store, through both faces."""
 
 from datetime import timedelta
 
@@ -9,8 +9,8 @@ from store_kit import SCHEMA, row, vector
 from holdfast import Closed, InvalidConfig, NotFound, NotPermitted
 
 
-def test_what_was_added_is_found(store):
-    """One by one or many at once, by key, by vector, by text, and counted."""
+def test_added_rows_are_found(store):
+    """Added rows are found by key, vector and text, and counted."""
     first = store.add(row(1, "the user likes green tea"))
     many = store.add_many([row(number) for number in range(2, 12)])
 
@@ -20,7 +20,7 @@ def test_what_was_added_is_found(store):
     assert store.count() == 11
     assert store.count("id = 'r3'") == 1
     assert store.get("r1")["text"] == "the user likes green tea"
-    assert store.get("nobody") is None
+    assert store.get("absent") is None
     assert store.search(vector(1), limit=1)[0]["id"] == "r1"
     assert store.index_text("text")
     assert [found["id"] for found in store.search(text="tea")] == ["r1"]
@@ -29,13 +29,13 @@ def test_what_was_added_is_found(store):
 
 
 def test_rows_are_replaced_changed_and_removed(store):
-    """Each in one commit: upsert, update, read-modify-write, delete by key and by filter."""
+    """Upsert, update, read-modify-write, and delete by key or filter are one commit each."""
     store.add_many([row(number) for number in range(6)])
 
     store.upsert([row(0, "new text"), row(9)])
     store.update("r1", {"n": 7})
     changed = store.transform("n = 0", lambda found: {**found, "n": 1} if found["id"] != "r2" else None)
-    gone = store.delete("r4", "r5", "nobody")
+    gone = store.delete("r4", "r5", "absent")
     store.delete_where("n = 7")
 
     assert store.get("r0")["text"] == "new text"
@@ -49,18 +49,18 @@ def test_rows_are_replaced_changed_and_removed(store):
     ]
 
 
-def test_what_changes_nothing_makes_no_version(store):
-    """A version is a file that somebody has to clean up later."""
+def test_a_call_without_changes_makes_no_version(store):
+    """A version is a file that maintenance must remove later."""
     before = store.add(row(1)).version
 
-    assert store.delete("nobody")[:2] == (0, before)
+    assert store.delete("absent")[:2] == (0, before)
     assert store.delete_where("n = 99").version == before
     assert store.transform(None, lambda found: found).version == before
     assert store.transform(None, lambda _: None).version == before
 
 
-def test_a_key_that_is_not_there_cannot_be_updated(store):
-    """And nothing is made of it."""
+def test_an_unknown_key_cannot_be_updated(store):
+    """The update creates no row."""
     store.add(row(1))
 
     with pytest.raises(NotFound):
@@ -70,7 +70,7 @@ def test_a_key_that_is_not_there_cannot_be_updated(store):
 
 
 def test_columns_that_are_missing_are_added_once(store):
-    """Looked at again inside of the gate: the second one finds nothing to do. Rows of before have the column too."""
+    """The store checks again under the lock, so a second call does nothing. Earlier rows have the column too."""
     store.add(row(1))
 
     assert store.add_columns({"importance": "cast(0.5 as float)", "n": "0"}) == ("importance",)
@@ -83,7 +83,7 @@ def test_columns_that_are_missing_are_added_once(store):
 
 
 def test_a_column_that_another_process_added_is_known_at_once(store, memory):
-    """Its rows are not refused for what the table had when it was opened."""
+    """The store does not refuse rows because of an outdated schema."""
     import lance
 
     store.add(row(1))
@@ -95,7 +95,7 @@ def test_a_column_that_another_process_added_is_known_at_once(store, memory):
     assert [store.get(key)["mood"] for key in ("r1", "r2", "r3")] == [None, "glad", None]
 
 
-def test_vectors_can_be_indexed_and_the_table_tidied(store):
+def test_vectors_can_be_indexed_and_the_table_maintained(store):
     """Index work and maintenance are mutations like any other."""
     store.add_many([row(number) for number in range(300)])
 
@@ -120,8 +120,8 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=["column", "type", "width"])
-def test_a_row_that_does_not_fit_is_refused_before_anything_is_asked(store, bad):
-    """Nobody's mistake fails those who write at the same moment."""
+def test_a_row_that_does_not_fit_is_refused_before_any_lock(store, bad):
+    """A mistake of one caller does not fail the others in its batch."""
     before = store.status().acquisitions
 
     for write in (store.add, store.upsert):
@@ -136,8 +136,8 @@ def test_a_row_that_does_not_fit_is_refused_before_anything_is_asked(store, bad)
     assert store.count() == 0
 
 
-def test_senseless_questions_are_refused(store):
-    """Before anything is read or written."""
+def test_invalid_searches_are_refused(store):
+    """The refusal comes before any read or write."""
     with pytest.raises(InvalidConfig):
         store.search()
     with pytest.raises(InvalidConfig):
@@ -157,7 +157,7 @@ def test_senseless_questions_are_refused(store):
 
 
 def test_a_key_cannot_break_out_of_its_filter(store):
-    """Keys are data, whatever they look like."""
+    """Keys are data, never SQL."""
     store.add({**row(1), "id": "x' OR true --"})
     store.add(row(2))
 
@@ -166,7 +166,7 @@ def test_a_key_cannot_break_out_of_its_filter(store):
 
 
 def test_a_change_of_a_row_must_keep_its_key(store):
-    """Else it would be another row, and the old one would stay."""
+    """Otherwise a second row would appear and the old one would stay."""
     store.add(row(1))
 
     with pytest.raises(InvalidConfig):
@@ -176,7 +176,7 @@ def test_a_change_of_a_row_must_keep_its_key(store):
 
 
 def test_a_closed_store_refuses_everything_that_writes(store):
-    """Closing again does nothing."""
+    """A second close does nothing."""
     store.close()
     store.close()
 
@@ -184,8 +184,8 @@ def test_a_closed_store_refuses_everything_that_writes(store):
         store.add(row(1))
 
 
-def test_a_table_that_is_not_there_needs_a_schema(opened, memory):
-    """An empty directory is not filled by a slip in a name; and a directory is never made."""
+def test_a_missing_table_needs_a_schema(opened, memory):
+    """A mistyped name creates no table, and the store never creates a directory."""
     with pytest.raises(NotFound):
         opened(schema=None)
     with pytest.raises(InvalidConfig):
@@ -196,8 +196,8 @@ def test_a_table_that_is_not_there_needs_a_schema(opened, memory):
     assert not (memory / "memories.lance").exists()
 
 
-def test_a_table_that_lacks_columns_of_the_schema_is_told(opened):
-    """What a program will need is missed when it starts, not hours later."""
+def test_a_table_without_columns_of_the_schema_is_refused(opened):
+    """The program fails when it starts, not hours later."""
     opened().close()
 
     with pytest.raises(InvalidConfig, match="mood"):
@@ -205,7 +205,7 @@ def test_a_table_that_lacks_columns_of_the_schema_is_told(opened):
 
 
 def test_reads_of_the_table_itself_are_free_and_its_writes_are_not(opened):
-    """Every read that LanceDB has is there; what would write tells the way through the gate."""
+    """All reads of LanceDB work; a write names the method of the store instead."""
     store = opened()
     store.add_many([row(number) for number in range(5)])
     table = store.table

@@ -17,16 +17,16 @@ def shapes(module):
     }
 
 
-def test_both_faces_of_a_store_take_the_same():
-    """Whoever knows one knows the other. The table itself is found at once by one, and awaited by the other."""
+def test_both_faces_of_a_store_have_the_same_parameters():
+    """A user of one face knows the other. Only the table itself is an attribute in one and a coroutine in the other."""
     asyncio_shapes = shapes(aio)
     assert str(asyncio_shapes.pop("table")) == "(self)"
 
     assert asyncio_shapes == shapes(blocking)
 
 
-def test_everything_of_the_asyncio_face_that_may_wait_is_awaited():
-    """A loop that is blocked by one write would stand still for all."""
+def test_every_waiting_method_of_the_asyncio_face_is_a_coroutine():
+    """One write that blocks the loop would stop all tasks."""
     public = {name for name in dir(aio.GuardedStore) if not name.startswith("_")} - NOTHING_TO_AWAIT
 
     assert [name for name in public if not inspect.iscoroutinefunction(getattr(aio.GuardedStore, name))] == []

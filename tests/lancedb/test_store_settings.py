@@ -1,4 +1,4 @@
-"""How a store is configured: the mode is written, nothing is resolved that is not needed, nothing is misread."""
+"""The configuration of a store: an explicit mode, and no placeholder is resolved without need."""
 
 from datetime import timedelta
 from itertools import product
@@ -24,7 +24,7 @@ def redis(**locking):
     ("enabled", "nested", "older", "variable", "placeholder_is_set"), list(product([True, False], repeat=5))
 )
 def test_every_mix_of_url_switch_environment_and_placeholder(enabled, nested, older, variable, placeholder_is_set):
-    """The first URL of three is meant, the later ones are not even looked at, and the off switch wins over all."""
+    """The first of three URLs counts, the later ones are not resolved, and the off switch wins."""
     config = {"locking": {"mode": "redis", "enabled": enabled}}
     environ = {}
     if nested:
@@ -49,14 +49,14 @@ def test_every_mix_of_url_switch_environment_and_placeholder(enabled, nested, ol
 
 @pytest.mark.acceptance("A0-23")
 @pytest.mark.parametrize("config", [{}, {"locking": {}}, {"redis_url": "redis://x"}, redis(mode="on"), "fast", None, 7])
-def test_a_mode_that_is_not_written_is_never_guessed(config):
-    """Neither a URL nor a variable turns a lock on, or says which."""
+def test_a_missing_mode_is_never_guessed(config):
+    """Neither a URL nor a variable chooses the mode."""
     with pytest.raises(InvalidConfig):
         read(config, **{URL_VARIABLE: "redis://named"})
 
 
-def test_each_mode_finds_its_place():
-    """Those without a server keep their leases in the directory itself, so that all who see it share them."""
+def test_each_mode_has_its_location():
+    """Modes without a server keep the leases in the directory itself, so that all its users share them."""
     assert [read(mode).url for mode in MODES if mode != "redis"] == [
         None,
         f"sqlite://{PLACE}/.holdfast.db",
@@ -79,14 +79,14 @@ def test_each_mode_finds_its_place():
     ],
 )
 def test_a_url_of_another_mode_is_refused(config):
-    """Two words for two domains: one of them is a mistake."""
+    """Two settings that name different domains contain a mistake."""
     with pytest.raises(InvalidConfig):
         read(config)
 
 
 @pytest.mark.parametrize("where", ["", "locking", "batching", "maintenance"])
-def test_unknown_keys_are_refused_wherever_they_stand(where):
-    """A setting that nobody reads is a mistake that nobody would notice. What was said under it is not repeated."""
+def test_unknown_keys_are_refused_at_every_level(where):
+    """An ignored setting would hide a mistake. The error does not repeat its value."""
     config = {"locking": {"mode": "embedded"}, "batching": {}, "maintenance": {}}
     (config[where] if where else config)["redisUrl"] = "redis://:hush@x"
 
@@ -98,7 +98,7 @@ def test_unknown_keys_are_refused_wherever_they_stand(where):
 
 
 def test_numbers_may_be_text_and_may_come_from_the_environment():
-    """Environments know nothing else. A zero stays a zero."""
+    """Environment variables are text. A zero stays a zero."""
     config = {
         "locking": {"mode": "embedded", "ttl": "${TTL}", "timeout": "0"},
         "batching": {"batch": "10", "queue": 20, "window": "0.5", "hold": 2},
@@ -129,14 +129,14 @@ def test_numbers_may_be_text_and_may_come_from_the_environment():
         {"locking": []},
     ],
 )
-def test_senseless_values_are_refused(config):
-    """Before any input or output, and with the name of the setting."""
+def test_invalid_values_are_refused(config):
+    """The error comes before any I/O and names the setting."""
     with pytest.raises(InvalidConfig):
         read(config)
 
 
 def test_a_switched_off_lock_resolves_nothing():
-    """A stale placeholder of a lock that nobody uses cannot break a start."""
+    """An outdated placeholder of an unused lock must not break a start."""
     config = {
         "locking": {"enabled": False, "mode": "redis", "url": "${GONE}", "ttl": "${GONE}"},
         "redis_url": "${GONE}",
@@ -146,7 +146,7 @@ def test_a_switched_off_lock_resolves_nothing():
 
 
 def test_maintenance_is_off_unless_asked_for_and_its_retention_is_bounded():
-    """Nothing is removed because somebody forgot to say for how long it is kept."""
+    """A missing retention must not delete versions."""
     on = {"locking": {"mode": "off"}, "maintenance": {"enabled": True}}
 
     assert read("off").schedule is None
@@ -156,8 +156,8 @@ def test_maintenance_is_off_unless_asked_for_and_its_retention_is_bounded():
         assert read(on).schedule.retention == timedelta(days=kept)
 
 
-def test_a_password_is_never_told():
-    """Neither by the settings, nor by what is refused."""
+def test_a_password_is_never_shown():
+    """Neither the settings nor an error show it."""
     assert "hush" not in repr(read(redis(url="redis://ann:hush@host/0")))
     with pytest.raises(InvalidConfig) as refused:
         read({"locking": {"mode": "file", "url": "redis://ann:hush@host/0"}})

@@ -1,4 +1,4 @@
-"""Several registrations of one process share a store; directories have one domain, through every path."""
+"""Several users of one process share a store, and a directory has one lock domain through every path."""
 
 import os
 import signal
@@ -15,8 +15,8 @@ from holdfast.testing.servers import Server, available
 
 
 @pytest.mark.acceptance("A0-22")
-def test_the_first_to_stop_closes_nothing_the_last_does_and_a_later_one_begins_anew(domain, opened, locking):
-    """They share one line and one client, however many there are; stopping twice counts once."""
+def test_the_last_user_closes_the_store_and_a_later_one_opens_it_again(domain, opened, locking):
+    """All users share one write queue and one client; a second stop counts once."""
     first, second = opened(locking(domain)), opened(locking(domain))
     assert second.status().users == 2
     shared = first._shared
@@ -38,8 +38,8 @@ def test_the_first_to_stop_closes_nothing_the_last_does_and_a_later_one_begins_a
     assert third.count() == 2
 
 
-def test_nothing_is_left_of_a_store_that_was_closed(memory, tmp_path):
-    """No thread of ours, no connection."""
+def test_nothing_is_left_of_a_closed_store(memory, tmp_path):
+    """No thread and no connection remains."""
     with Server(next(iter(available()))) as server:
         config = {"locking": {"mode": "redis", "url": server.url}}
         before = {thread.name for thread in threading.enumerate()}
@@ -53,7 +53,7 @@ def test_nothing_is_left_of_a_store_that_was_closed(memory, tmp_path):
 
 
 def test_one_process_cannot_guard_one_store_in_two_ways(opened, locking):
-    """What one registration relies on must hold for all."""
+    """The lock of one user must hold for all."""
     opened(locking("embedded"))
 
     with pytest.raises(InvalidConfig, match="other settings"):
@@ -61,8 +61,8 @@ def test_one_process_cannot_guard_one_store_in_two_ways(opened, locking):
 
 
 @pytest.mark.acceptance("A0-29")
-def test_a_store_that_is_guarded_elsewhere_is_refused_before_any_write(domain, opened, locking):
-    """Two locks on one thing are none; and no lock at all is refused too."""
+def test_a_store_guarded_by_another_engine_is_refused_before_any_write(domain, opened, locking):
+    """Two engines would not exclude each other; the mode without a lock is refused too."""
     opened(locking(domain)).close()
 
     for other in {"embedded", "file", "redis", "off"} - {domain}:
@@ -72,8 +72,8 @@ def test_a_store_that_is_guarded_elsewhere_is_refused_before_any_write(domain, o
     assert opened(locking(domain)).count() == 0
 
 
-def test_without_a_lock_it_works_and_guards_nothing(opened, locking):
-    """The mode that says so: writers of one process still share commits, and no marker is left."""
+def test_the_mode_without_a_lock_guards_nothing(opened, locking):
+    """In this mode writers of one process still share commits, and no marker is left."""
     store = opened("off")
     assert store.add(row(1)).fence is None
     store.update("r1", {"n": 2})
@@ -84,7 +84,7 @@ def test_without_a_lock_it_works_and_guards_nothing(opened, locking):
 
 @pytest.mark.acceptance("A0-30")
 def test_two_paths_to_one_store_mean_one_lease(domain, opened, locking, memory, tmp_path):
-    """The name of the lease lies in the directory, and one process has one line for it."""
+    """The directory contains the name of the lease, and one process has one write queue for it."""
     (tmp_path / "link").symlink_to(memory)
     one, two = opened(locking(domain)), None
     if domain == "redis":
@@ -101,7 +101,7 @@ def test_two_paths_to_one_store_mean_one_lease(domain, opened, locking, memory, 
 
 
 def test_two_tables_of_one_directory_do_not_wait_for_each_other(opened):
-    """Each has a lease of its own."""
+    """Each table has its own lease."""
     one, other = opened(), opened(table="dreams")
     with holdfast.connect(str(one._shared.settings.url)) as hf, hf.lock(one._shared.writer_lock.name):
         other.add(row(1))
@@ -110,8 +110,8 @@ def test_two_tables_of_one_directory_do_not_wait_for_each_other(opened):
     assert one.count() == 0
 
 
-def test_a_child_after_fork_is_told_that_the_store_is_its_parents(opened, locking):
-    """The thread that writes did not come along. Whatever lock was held at that moment, nothing hangs, the child can
+def test_a_forked_child_cannot_use_the_store_of_its_parent(opened, locking):
+    """The child has no writer thread. Whatever lock was held at that moment, nothing hangs, the child can
     open a store of its own, and the parent goes on.
     """
     store = opened()

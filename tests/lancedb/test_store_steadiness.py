@@ -1,4 +1,4 @@
-"""Nothing that one caller does keeps the others waiting: not what its work raises, nor when it leaves."""
+"""No caller delays the others: neither by an error of its work nor by leaving."""
 
 import asyncio
 import sys
@@ -14,18 +14,18 @@ from holdfast.testing import eventually
 
 
 class Odd(BaseException):
-    """No `Exception`, as those that end a program."""
+    """A `BaseException` that ends a program."""
 
 
 @pytest.mark.parametrize(("raised", "told"), [(Odd, Odd), (StopIteration, RuntimeError)])
-def test_whatever_a_change_raises_goes_to_its_caller_and_ends_nothing_else(store, raised, told):
-    """The thread that raised it serves everybody: it goes on."""
+def test_an_error_of_a_change_reaches_its_caller_only(store, raised, expected):
+    """The writer thread serves all callers, so it survives the error."""
     store.add(row(1))
 
     def change(_):
         raise raised
 
-    with pytest.raises(told):
+    with pytest.raises(expected):
         store.transform(None, change)
 
     assert store.add(row(2)).rows == 1
@@ -33,7 +33,7 @@ def test_whatever_a_change_raises_goes_to_its_caller_and_ends_nothing_else(store
 
 
 def test_a_change_that_ends_the_program_ends_its_callers(opened):
-    """`sys.exit` means the thread that asked for it."""
+    """`sys.exit` ends the calling thread only."""
     store = opened()
     store.add(row(1))
 
@@ -45,7 +45,7 @@ def test_a_change_that_ends_the_program_ends_its_callers(opened):
 
 
 def test_a_write_inside_of_a_write_is_refused(opened):
-    """It would stand in the line behind itself, for ever, and everybody else behind it."""
+    """A nested write would wait behind itself for ever, with all others behind it."""
     store = opened()
     store.add(row(1))
 
@@ -58,8 +58,8 @@ def test_a_write_inside_of_a_write_is_refused(opened):
     assert store.count() == 2
 
 
-def test_closing_ends_with_its_patience_whatever_is_being_written(opened):
-    """The work goes on without it, and is told to whoever asked for it."""
+def test_closing_ends_with_its_timeout_during_a_write(opened):
+    """The work continues, and its caller gets the result."""
     store = opened()
     store.add(row(1))
     begun, go, answers = threading.Event(), threading.Event(), []
@@ -88,7 +88,7 @@ def test_closing_ends_with_its_patience_whatever_is_being_written(opened):
 
 
 def test_a_task_that_is_cancelled_before_it_has_the_lease_leaves_at_once(memory, locking):
-    """Nothing was begun for it, and nothing is."""
+    """The store never starts its work."""
 
     async def main():
         async with await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA) as store:
@@ -107,8 +107,8 @@ def test_a_task_that_is_cancelled_before_it_has_the_lease_leaves_at_once(memory,
     assert asyncio.run(main()) == ["r2"]
 
 
-def test_a_store_whose_opening_was_cancelled_is_not_open(memory, locking):
-    """Nobody has it, so that nobody could close it."""
+def test_a_cancelled_open_leaves_no_open_store(memory, locking):
+    """No caller has the store, so none could close it."""
 
     async def main():
         opening = asyncio.create_task(aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA))
@@ -122,12 +122,12 @@ def test_a_store_whose_opening_was_cancelled_is_not_open(memory, locking):
     assert [shared for shared in shared_tables._shared_tables.values() if shared.directory == memory] == []
 
 
-def test_who_writes_without_a_lock_stops_when_somebody_begins_to_guard(memory, opened):
-    """It was opened before the mark came."""
+def test_a_writer_without_a_lock_stops_when_a_guarded_store_opens(memory, opened):
+    """The store was opened before the marker existed."""
     unguarded = opened("off")
     unguarded.add(row(1))
     with connect(f"sqlite://{memory}/.holdfast.db") as client:
-        client.domain(memory)  # as another process does that opens a guarded store
+        client.domain(memory)  # as another process that opens a guarded store
 
     with pytest.raises(DomainMismatch):
         unguarded.delete_where("true")
@@ -136,16 +136,16 @@ def test_who_writes_without_a_lock_stops_when_somebody_begins_to_guard(memory, o
 
 
 def test_rows_that_were_written_before_the_lease_was_lost_are_counted_as_written(opened, locking):
-    """Whoever sends again what `PartlyDone` names must not write a row twice."""
-    told = []
-    store = opened({**locking("embedded"), "batching": {"batch": 10}}, observer=lambda event: told.append(event.kind))
+    """A retry of the rows that `PartlyDone` names must not write a row twice."""
+    kinds = []
+    store = opened({**locking("embedded"), "batching": {"batch": 10}}, observer=lambda event: kinds.append(event.kind))
     commits = []
 
     def break_at_the_second():
         commits.append(1)
         if len(commits) == 2:
             store._shared._client.break_lease(store._shared.writer_lock.name, "by hand")
-            eventually(lambda: "lost" in told, 30, "its holder to know")
+            eventually(lambda: "lost" in kinds, 30, "its holder to know")
 
     failpoints.arm("lancedb.in-commit", break_at_the_second)
     try:
@@ -153,7 +153,7 @@ def test_rows_that_were_written_before_the_lease_was_lost_are_counted_as_written
     finally:
         failpoints.disarm_all()
 
-    assert "lost" in told
+    assert "lost" in kinds
     assert written.rows == store.count() == 30
 
 
@@ -161,8 +161,8 @@ def test_rows_that_were_written_before_the_lease_was_lost_are_counted_as_written
     ("part", "name"),
     [("batching", "batch"), ("batching", "hold"), ("maintenance", "interval"), ("locking", "ttl"), ("", "fold_after")],
 )
-def test_a_number_that_is_left_empty_is_the_default(opened, locking, part, name):
-    """As in a file of which a line was begun: it neither fails the first write nor ends the thread that serves."""
+def test_an_empty_number_means_the_default(opened, locking, part, name):
+    """An empty setting neither fails the first write nor ends the writer thread."""
     config = {**locking("embedded"), "maintenance": {"enabled": True, "first": 0}}
     target = config if not part else config.setdefault(part, {})
     target[name] = None

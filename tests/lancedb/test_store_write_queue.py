@@ -18,7 +18,7 @@ CHILDREN = Path(__file__).with_name("store_children.py")
 
 @pytest.fixture
 def shut():
-    """From when it is called, commits wait until they are let go: whoever comes meanwhile stands in the line."""
+    """Return a function that makes commits wait, so that later callers join the write queue."""
     go, there = threading.Event(), threading.Event()
 
     def shut():
@@ -31,7 +31,7 @@ def shut():
 
 
 def queued(store, there, calls):
-    """The first call stands before its commit; the others stand in the line behind it, in this order."""
+    """Start calls so that the first waits before its commit and the others queue behind it, in this order."""
     callers = ThreadPoolExecutor(len(calls))
     answers = [callers.submit(calls[0])]
     assert there.wait(30)
@@ -44,7 +44,7 @@ def queued(store, there, calls):
 
 @pytest.mark.acceptance("A0-27")
 def test_a_hundred_concurrent_writes_need_at_most_ten_leases(domain, opened, locking):
-    """Calls that come together share one."""
+    """Concurrent calls share a lease."""
     store = opened(locking(domain))
     before = store.status().acquisitions
 
@@ -57,20 +57,20 @@ def test_a_hundred_concurrent_writes_need_at_most_ten_leases(domain, opened, loc
 
 @pytest.mark.acceptance("A0-28")
 def test_a_chunk_that_fails_fails_its_own_callers_only(holdfast_workers, memory, locking):
-    """A real failure of the disk, for the middle one of three chunks: what came before and after it is there."""
+    """The disk fails for the middle one of three chunks; the rows before and after it are there."""
     config = {**locking("embedded"), "batching": {"batch": 200}}
     child = holdfast_workers.start(f"{CHILDREN}:break_middle", directory=memory, config=config)
 
-    told = json.loads(child.read_line(110))
+    report = json.loads(child.read_line(110))
 
-    assert told["ended"][:200] == ["NoneType"] * 200
-    assert set(told["ended"][200:400]) == {"OSError"}
-    assert told["ended"][400:] == ["NoneType"] * 200
-    assert told["ids"] == sorted(["rfirst", *(f"r{n}" for n in range(600) if not 200 <= n < 400)])
+    assert report["ended"][:200] == ["NoneType"] * 200
+    assert set(report["ended"][200:400]) == {"OSError"}
+    assert report["ended"][400:] == ["NoneType"] * 200
+    assert report["ids"] == sorted(["rfirst", *(f"r{n}" for n in range(600) if not 200 <= n < 400)])
 
 
-def test_what_failed_says_that_nothing_was_committed(opened, monkeypatch):
-    """A caller learns from the error itself what became of the old row."""
+def test_the_error_says_that_nothing_was_committed(opened, monkeypatch):
+    """The error itself says that the old row is unchanged."""
     from holdfast.contrib.lancedb import writing
 
     store = opened()
@@ -84,8 +84,8 @@ def test_what_failed_says_that_nothing_was_committed(opened, monkeypatch):
     assert store.get("r1")["text"] == "old"
 
 
-def test_a_lone_caller_waits_for_no_company(opened, locking):
-    """Only those who come together are waited for: with a window of an hour, one after the other is served at once."""
+def test_a_single_caller_does_not_wait_for_a_batch(opened, locking):
+    """The batch window applies to concurrent callers only: single callers are served at once."""
     store = opened({**locking("embedded"), "batching": {"window": 3600}})
 
     for number in range(5):
@@ -94,8 +94,8 @@ def test_a_lone_caller_waits_for_no_company(opened, locking):
     assert store.count() == 5
 
 
-def test_no_more_callers_than_allowed_stand_in_the_line(opened, locking, shut):
-    """The others wait outside of it, and come in as places get free."""
+def test_the_write_queue_has_a_maximum_length(opened, locking, shut):
+    """The others wait for room in the queue."""
     store = opened({**locking("embedded"), "batching": {"queue": 4, "batch": 2}})
     go, there = shut()
     threads = [threading.Thread(target=store.add, args=(row(n),)) for n in range(12)]
@@ -115,8 +115,8 @@ def test_no_more_callers_than_allowed_stand_in_the_line(opened, locking, shut):
 
 
 @pytest.mark.parametrize(("hold", "leases"), [(60, 2), (0, 4)])
-def test_others_get_their_turn_after_a_while(opened, locking, shut, hold, leases):
-    """What stands in the line shares a lease, and no longer than it may be held at a time."""
+def test_other_processes_get_their_turn(opened, locking, shut, hold, leases):
+    """Queued calls share a lease up to its maximum hold time."""
     store = opened({**locking("embedded"), "batching": {"hold": hold}})
     store.add_many([row(n) for n in range(4)])
     before = store.status().acquisitions
@@ -129,9 +129,9 @@ def test_others_get_their_turn_after_a_while(opened, locking, shut, hold, leases
 
 
 def test_a_lease_that_is_lost_under_one_write_does_not_touch_the_next(opened, locking, shut):
-    """They stood in the line together. The one is told; the next had not begun, and goes through the gate again."""
-    told = []
-    store = opened(locking("embedded", ttl=0.4), observer=lambda event: told.append(event.kind))
+    """One caller gets the loss; the next had not begun, and acquires the lock again."""
+    kinds = []
+    store = opened(locking("embedded", ttl=0.4), observer=lambda event: kinds.append(event.kind))
     store.add_many([row(n) for n in range(3)])
     go, there = shut()
     answers = queued(store, there, [lambda n=n: store.update(f"r{n}", {"n": 1}) for n in range(3)])
@@ -141,7 +141,7 @@ def test_a_lease_that_is_lost_under_one_write_does_not_touch_the_next(opened, lo
         commits.append(1)
         if len(commits) == 2:
             store._shared._client.break_lease(store._shared.writer_lock.name, "by hand")
-            eventually(lambda: "lost" in told, 30, "its holder to know")
+            eventually(lambda: "lost" in kinds, 30, "its holder to know")
 
     failpoints.arm("lancedb.in-commit", break_at_the_second)
     go.set()
@@ -154,8 +154,8 @@ def test_a_lease_that_is_lost_under_one_write_does_not_touch_the_next(opened, lo
     assert store.count("n = 1") == 3
 
 
-def test_a_task_that_was_cancelled_in_the_line_has_written_nothing(memory, locking):
-    """What has not begun never does; what has begun is waited for, so that nobody is told of a failure that is none."""
+def test_a_task_cancelled_in_the_queue_has_written_nothing(memory, locking):
+    """A queued call never starts; a started one finishes, so that its caller gets no false failure."""
 
     async def main():
         store = await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA)
@@ -185,7 +185,7 @@ def test_a_task_that_was_cancelled_in_the_line_has_written_nothing(memory, locki
 
 
 def test_two_hundred_tasks_of_one_loop_share_few_leases(memory, locking):
-    """The loop goes on meanwhile; nobody needs a thread for each."""
+    """The loop continues meanwhile, and no call needs its own thread."""
 
     async def main():
         async with await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA) as store:
@@ -201,8 +201,8 @@ def test_two_hundred_tasks_of_one_loop_share_few_leases(memory, locking):
 
 
 @pytest.mark.acceptance("A0-4")
-def test_whoever_waits_in_vain_has_written_nothing(domain, opened, locking, memory):
-    """The lease is another's until patience ends: `NotAcquired`, no row, and no other kind of lock is tried."""
+def test_a_caller_whose_timeout_ends_has_written_nothing(domain, opened, locking, memory):
+    """Another holder keeps the lease until the timeout: `NotAcquired`, no row, and no fallback to another lock."""
     config = locking(domain, timeout=0.2)
     store = opened(config)
     with connect(str(store._shared.settings.url)) as other, other.lock(store._shared.writer_lock.name):
@@ -217,7 +217,7 @@ def test_whoever_waits_in_vain_has_written_nothing(domain, opened, locking, memo
 
 @pytest.mark.acceptance("A0-5")
 def test_without_its_engine_nothing_is_written_and_no_other_lock_is_tried(opened, memory, lease_server):
-    """Each time it is told; there is no second domain to fall back to."""
+    """Each call raises; there is no second lock domain to fall back to."""
     config = {"locking": {"mode": "redis", "url": "redis://127.0.0.1:1", "timeout": 1}}
 
     for _ in range(2):
@@ -231,7 +231,7 @@ def test_without_its_engine_nothing_is_written_and_no_other_lock_is_tried(opened
 
 @pytest.mark.acceptance("A0-7")
 def test_work_of_three_ttls_stays_ours(domain, opened, locking):
-    """A slow commit is renewed like any other hold, and nobody else writes meanwhile."""
+    """The lease of a slow commit is renewed, and no other process writes meanwhile."""
     store = opened(locking(domain, ttl=0.3))
     with connect(str(store._shared.settings.url)) as other:
         done = threading.Event()
@@ -248,7 +248,7 @@ def test_work_of_three_ttls_stays_ours(domain, opened, locking):
 
 
 def test_a_bulk_job_stops_after_failures_in_a_row(opened, locking, monkeypatch):
-    """A disk that is full, or a lock that nobody gets, is asked three times, not a thousand; what was done is told."""
+    """A full disk or a held lock is tried three times, not a thousand; the error lists the finished parts."""
     from holdfast.contrib.lancedb import writing
 
     store = opened({**locking("embedded"), "batching": {"batch": 10}})
@@ -272,7 +272,7 @@ def test_a_bulk_job_stops_after_failures_in_a_row(opened, locking, monkeypatch):
 
 
 def test_a_failure_between_two_successes_does_not_stop_a_bulk_job(opened, locking, monkeypatch):
-    """Only failures in a row are a sign that all will fail. The failed part can be sent again, as it is told."""
+    """Only consecutive failures stop the job. The error names the failed part for a retry."""
     from holdfast.contrib.lancedb import writing
 
     store = opened({**locking("embedded"), "batching": {"batch": 10}})
@@ -297,8 +297,8 @@ def test_a_failure_between_two_successes_does_not_stop_a_bulk_job(opened, lockin
 
 
 @pytest.mark.acceptance("A0-16", "A0-17")
-def test_closing_serves_those_in_the_line_and_refuses_the_rest(opened, shut):
-    """It returns after the last of them has its answer."""
+def test_closing_serves_queued_callers_and_refuses_the_rest(opened, shut):
+    """`close` returns after the last queued caller has its answer."""
     store = opened()
     go, there = shut()
     answers = []
@@ -328,8 +328,8 @@ def test_closing_serves_those_in_the_line_and_refuses_the_rest(opened, shut):
     assert again.count() == 5
 
 
-def test_closing_does_not_wait_for_a_lease_that_nobody_gives(opened, locking):
-    """After its patience those who wait are told `Closed`, and nothing was done for them."""
+def test_closing_does_not_wait_for_a_held_lease(opened, locking):
+    """After its timeout the waiting callers get `Closed`, and nothing was written for them."""
     store = opened(locking("embedded"))
     with connect(str(store._shared.settings.url)) as other, other.lock(store._shared.writer_lock.name):
         answers = []
