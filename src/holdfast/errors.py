@@ -28,7 +28,6 @@ class UnavailableReason(StrEnum):
     NO_INDEX = "no full-text index"
     NO_PERMISSION = "no permission"
     OTHER_LAYOUT = "other layout"
-    NEWER = "newer"
     OTHER_TOPOLOGY = "other topology"
     CORRUPT = "corrupt"
     REPLACED = "replaced"  # the file or directory is no longer the one that was opened
@@ -67,7 +66,6 @@ LASTING = frozenset(
     (
         UnavailableReason.NO_PERMISSION,
         UnavailableReason.OTHER_LAYOUT,
-        UnavailableReason.NEWER,
         UnavailableReason.OTHER_TOPOLOGY,
         UnavailableReason.CORRUPT,
         UnavailableReason.REPLACED,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.commands import Acquire, Renew, WaiterHeartbeat
 from holdfast.engines.transport import BaseEngine, BlockingTransport, WakeupListener
 from holdfast.errors import Unavailable
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from holdfast.commands import Answer, Command
     from holdfast.engines import Capability, Promise, Reply, Scope, Transport
     from holdfast.engines.admin import EngineReport, NamePage
+    from holdfast.rules.lease_record import HolderRecord
+
+
+def keeps_waiting_line(command: Command, holder: HolderRecord | None) -> bool:
+    """Return true if the command leaves the waiting line as it is, as long as the holder stays the same."""
+    if type(command) is Acquire:
+        return holder is not None and command.token == holder.token
+    return type(command) in (Renew, WaiterHeartbeat)
 
 
 class Store(WakeupListener, Protocol):

@@ -94,10 +94,10 @@ def test_a_suspended_client_whose_number_was_used_and_removed_gets_nothing(child
     assert paused.ask("acquire", timeout=0)["fence"] > holding["fence"]
 
 
-@pytest.mark.parametrize("point", ["files.before-birth", "files.before-link", "files.after-link"])
+@pytest.mark.parametrize("point", ["files.before-first-version", "files.before-link", "files.after-link"])
 def test_a_process_killed_at_any_step_leaves_the_name_usable_at_once(child, points, connect, point):
     """Before its link nothing of it is visible; after it, it is a holder that died."""
-    if point != "files.before-birth":
+    if point != "files.before-first-version":
         die_holding(child)
     killed = child(env=points.env)
     killed.ask("warm")

@@ -1,4 +1,4 @@
-"""Somebody who listens for the ends of consumers, and what servers know of it."""
+"""A client that listens for expired consumer sessions, and what the servers know of its subscriptions."""
 
 from holdfast import config
 from holdfast.engines import open_engine
@@ -9,16 +9,16 @@ WAIT_S = 20
 
 
 class Listener:
-    """One client that listens; `ends` and `told` are what it has heard."""
+    """One client that listens; `expired` and `events` are what it has received."""
 
     def __init__(self, url, names=("q",), *, configure=True, on_end=None, emit=None):
-        self.ends, self.events = [], []
+        self.expired, self.events = [], []
         self.engine = open_engine(config.settings(url))
         try:
             self.expiries = self.engine.watch_expiries(
                 names,
                 configure=configure,
-                on_end=on_end or (lambda name, token: self.ends.append((name, token))),
+                on_end=on_end or (lambda name, token: self.expired.append((name, token))),
                 emit=emit or (lambda kind, detail: self.events.append((kind, detail))),
             )
         except BaseException:
@@ -26,27 +26,28 @@ class Listener:
             raise
 
     def kinds(self):
-        return [kind for kind, _ in self.told.copy()]
+        return [kind for kind, _ in self.events.copy()]
 
-    def said(self, kind):
-        """The details of all that was told under this kind."""
-        return [detail for each, detail in self.told.copy() if each == kind]
+    def details(self, kind):
+        """Return the details of all events of this kind."""
+        return [detail for each, detail in self.events.copy() if each == kind]
 
-    def until_heard(self, *ends):
-        eventually(lambda: set(ends) <= set(self.ends), WAIT_S, f"{ends} among {self.ends}; told: {self.told}")
+    def until_expired(self, *expected):
+        message = f"{expected} among {self.expired}; events: {self.events}"
+        eventually(lambda: set(expected) <= set(self.expired), WAIT_S, message)
 
     def close(self):
         self.expiries.close()
         self.engine.close()
 
 
-def live_key(name, token, prefix="hf2"):
+def alive_key(name, token, prefix="hf2"):
     return f"{prefix}:{{{name}}}:queue:alive:{token}"
 
 
-def end(server, name, token, **where):
-    """A consumer whose time ends now."""
-    server.command("SET", live_key(name, token, **where), "", "PX", 50)
+def expire(server, name, token, **where):
+    """Let a consumer session expire now."""
+    server.command("SET", alive_key(name, token, **where), "", "PX", 50)
 
 
 def letters(server):
@@ -54,14 +55,14 @@ def letters(server):
 
 
 def subscribed(server):
-    """How many connections of ours are subscribed there."""
+    """Return how many subscriptions of holdfast the server has."""
     lines = server.command("CLIENT", "LIST").decode().splitlines()
     ours = [dict(fact.split("=", 1) for fact in line.split(" ") if "=" in fact) for line in lines]
     return sum(int(each["sub"]) + int(each["psub"]) for each in ours if each["name"] == "holdfast")
 
 
 def until_subscribed(servers, count=1):
-    """Each of them is listened to so often, and stays so."""
+    """Wait until each of the servers has that many subscriptions."""
     eventually(
         lambda: [subscribed(server) for server in servers] == [count] * len(servers),
         WAIT_S,

@@ -266,14 +266,14 @@ def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
     first = sync.connect().lock("x", ttl=TTL_S).acquire()
     waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
     eventually(lambda: blocked(sync.server) == 1)
-    dials, open_socket = [], client._client.engine.connector.open_socket
+    opened, open_socket = [], client._client.engine.connector.open_socket
 
     def counted(*args):
         if threading.current_thread().name == "redis-test":
-            dials.append(time.monotonic())
+            opened.append(time.monotonic())
         return open_socket(*args)
 
-    monkeypatch.setattr(client._client.engine.connector, "dial", counted)
+    monkeypatch.setattr(client._client.engine.connector, "open_socket", counted)
     proxy.refuse()
     proxy.cut()
     time.sleep(3)
@@ -281,7 +281,7 @@ def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
 
     first.release()
     waiting.result().release()
-    assert 3 <= len(dials) <= 12
+    assert 3 <= len(opened) <= 12
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

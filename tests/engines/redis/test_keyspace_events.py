@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from expiry_events import SETTING, WAIT_S, end, letters, live_key, subscribed, until_subscribed
+from expiry_events import SETTING, WAIT_S, expire, letters, alive_key, subscribed, until_subscribed
 
 from holdfast import Unavailable
 from holdfast.engines.redis.notify_settings import missing
@@ -42,19 +42,19 @@ def test_the_end_of_a_consumer_is_told_with_its_queue(untold, listen, name):
     """The key of a queue is found as the scripts make it, whatever the letters of its name."""
     listener = listen(untold.url, ["another", name])
 
-    end(untold, name.replace("%", "%25").replace("}", "%7D"), "0a1b")
+    expire(untold, name.replace("%", "%25").replace("}", "%7D"), "0a1b")
 
-    listener.until_heard((name, "0a1b"))
-    assert listener.ends == [(name, "0a1b")]
+    listener.until_expired((name, "0a1b"))
+    assert listener.expired == [(name, "0a1b")]
 
 
 def test_nothing_else_that_ends_is_told(untold, listen):
     """A server tells of every key of everybody: what is not the life of a consumer of these queues is passed over."""
     listener = listen(untold.url, ["q"])
     others = [
-        live_key("another queue", "t"),
-        live_key("q", "t", prefix="hf2:tenant"),
-        live_key("q", "t", prefix="hf2"),
+        alive_key("another queue", "t"),
+        alive_key("q", "t", prefix="hf2:tenant"),
+        alive_key("q", "t", prefix="hf2"),
         "hf2:{q}:queue",
         "hf2:{q}:queue:alive",
         "hf2:{q}:queue:result:t",
@@ -64,10 +64,10 @@ def test_nothing_else_that_ends_is_told(untold, listen):
         untold.command("SET", key, "", "PX", 30)
     gone(untold, *others)
 
-    end(untold, "q", "t")
+    expire(untold, "q", "t")
 
-    listener.until_heard(("q", "t"))
-    assert listener.ends == [("q", "t")]
+    listener.until_expired(("q", "t"))
+    assert listener.expired == [("q", "t")]
 
 
 def test_only_the_database_of_the_client_is_listened_to(new_server, listen):
@@ -75,26 +75,26 @@ def test_only_the_database_of_the_client_is_listened_to(new_server, listen):
     server = new_server()
     third, first = listen(f"{server.url}/3"), listen(server.url)
 
-    end(server, "q", "in 0")
-    first.until_heard(("q", "in 0"))
+    expire(server, "q", "in 0")
+    first.until_expired(("q", "in 0"))
     script = "redis.call('SELECT', 3) redis.call('SET', KEYS[1], '', 'PX', 50)"
-    server.command("EVAL", script, 1, live_key("q", "in 3"))
-    third.until_heard(("q", "in 3"))
+    server.command("EVAL", script, 1, alive_key("q", "in 3"))
+    third.until_expired(("q", "in 3"))
 
-    assert third.ends == [("q", "in 3")]
-    assert first.ends == [("q", "in 0")]
+    assert third.expired == [("q", "in 3")]
+    assert first.expired == [("q", "in 0")]
 
 
 def test_a_namespace_has_consumers_of_its_own(untold, listen):
     """It is a part of every key."""
     listener = listen(f"{untold.url}?namespace=tenant")
 
-    end(untold, "q", "theirs")
-    gone(untold, live_key("q", "theirs"))
-    end(untold, "q", "ours", prefix="hf2:tenant")
+    expire(untold, "q", "theirs")
+    gone(untold, alive_key("q", "theirs"))
+    expire(untold, "q", "ours", prefix="hf2:tenant")
 
-    listener.until_heard(("q", "ours"))
-    assert listener.ends == [("q", "ours")]
+    listener.until_expired(("q", "ours"))
+    assert listener.expired == [("q", "ours")]
 
 
 def test_it_goes_through_a_socket_file_with_a_password(new_server, listen):
@@ -102,9 +102,9 @@ def test_it_goes_through_a_socket_file_with_a_password(new_server, listen):
     server = new_server(unix=True, password="secret")
     listener = listen(server.url)
 
-    end(server, "q", "t")
+    expire(server, "q", "t")
 
-    listener.until_heard(("q", "t"))
+    listener.until_expired(("q", "t"))
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes certificates, is to be installed")
@@ -113,8 +113,8 @@ def test_it_goes_through_tls(untold, listen, tmp_path):
     with Proxy("127.0.0.1", untold.port, tls=certificates(tmp_path)) as proxy:
         listener = listen(proxy.url)
         script = "for i = 1, 500 do redis.call('SET', KEYS[1] .. i, '', 'PX', 100) end"
-        untold.command("EVAL", script, 1, live_key("q", ""))
-        listener.until_heard(*(("q", str(number)) for number in range(1, 501)))
+        untold.command("EVAL", script, 1, alive_key("q", ""))
+        listener.until_expired(*(("q", str(number)) for number in range(1, 501)))
         listener.close()
 
 
@@ -139,10 +139,10 @@ def test_letters_are_added_and_none_is_taken_out(untold, listen, before):
     now = letters(untold)
     assert set(now) == set(found) | set(missing(found))
     assert listener.kinds() == ["setting_changed"] * (now != found) + ["events_subscribed"]
-    assert all(repr(found) in detail for detail in listener.said("setting_changed"))
+    assert all(repr(found) in detail for detail in listener.details("setting_changed"))
     assert listen(untold.url).kinds() == ["events_subscribed"]
-    end(untold, "q", "t")
-    listener.until_heard(("q", "t"))
+    expire(untold, "q", "t")
+    listener.until_expired(("q", "t"))
     listener.close()
     assert letters(untold) == now
 
@@ -169,10 +169,10 @@ def test_whoever_only_listens_changes_nothing(untold, listen):
 
     assert letters(untold) == "K"
     assert listener.kinds() == ["events_missing"]
-    assert f"CONFIG SET {SETTING} KEx" in listener.said("events_missing")[0]
+    assert f"CONFIG SET {SETTING} KEx" in listener.details("events_missing")[0]
     untold.command("CONFIG", "SET", SETTING, "KEx")
-    end(untold, "q", "t")
-    listener.until_heard(("q", "t"))
+    expire(untold, "q", "t")
+    listener.until_expired(("q", "t"))
 
 
 @pytest.fixture
@@ -216,8 +216,8 @@ def test_a_server_without_the_command_is_told_as_such(new_server, listen):
     assert [advice for advice in ADVICE if advice not in str(trouble.value)] == []
     listener = listen(server.url, configure=False)
     assert listener.kinds() == ["events_subscribed"]
-    end(server, "q", "t")
-    listener.until_heard(("q", "t"))
+    expire(server, "q", "t")
+    listener.until_expired(("q", "t"))
 
 
 def test_the_documented_rights_are_enough_for_events(strict, listen):
@@ -225,10 +225,10 @@ def test_the_documented_rights_are_enough_for_events(strict, listen):
     configuring = listen(strict(CHANNEL, "+config|get", "+config|set"))
     listener = listen(strict(CHANNEL), configure=False)
 
-    end(strict.server, "q", "t")
+    expire(strict.server, "q", "t")
 
-    configuring.until_heard(("q", "t"))
-    listener.until_heard(("q", "t"))
+    configuring.until_expired(("q", "t"))
+    listener.until_expired(("q", "t"))
 
 
 @pytest.mark.parametrize("configure", [False, True])
@@ -257,8 +257,8 @@ def test_a_server_that_is_away_is_waited_for_by_whoever_only_listens(new_server,
     server = new_server(port=port, arguments=(f"--{SETTING}", "Ex"))
     until_subscribed([server])
     eventually(lambda: listener.kinds() == ["events_missing", "events_subscribed"], WAIT_S)
-    end(server, "q", "t")
-    listener.until_heard(("q", "t"))
+    expire(server, "q", "t")
+    listener.until_expired(("q", "t"))
 
 
 def test_a_server_that_starts_again_is_set_again(new_server, listen):
@@ -270,8 +270,8 @@ def test_a_server_that_starts_again_is_set_again(new_server, listen):
 
     until_subscribed([server])
     eventually(lambda: set(letters(server)) == {"E", "x"}, WAIT_S)
-    end(server, "q", "t")
-    listener.until_heard(("q", "t"))
+    expire(server, "q", "t")
+    listener.until_expired(("q", "t"))
     assert listener.kinds() == ["setting_changed", "events_subscribed", "events_missing", "setting_changed", "events_subscribed"]
 
 
@@ -282,8 +282,8 @@ def test_a_connection_that_breaks_is_opened_again_once(untold, listen):
         untold.command("CLIENT", "KILL", "TYPE", "pubsub")
         eventually(lambda seen=number: listener.kinds().count("events_subscribed") == seen + 2, WAIT_S)
         until_subscribed([untold])
-    end(untold, "q", "t")
-    listener.until_heard(("q", "t"))
+    expire(untold, "q", "t")
+    listener.until_expired(("q", "t"))
 
     listener.expiries.close()
 
@@ -297,7 +297,7 @@ def test_the_end_does_not_wait_for_a_server_that_hangs(new_server, listen, confi
     server = new_server()
     listener = listen(server.url, configure=configure)
     server.freeze()
-    next(iter(listener.expiries._posts.values())).until_s = 0.0  # it would be asked in some seconds
+    next(iter(listener.expiries._subscriptions.values())).until_s = 0.0  # it would be asked in some seconds
     listener.expiries.reconnect()
     eventually(lambda: "events_missing" in listener.kinds(), WAIT_S, "word of its silence")
 
@@ -323,7 +323,7 @@ def test_it_can_be_closed_more_than_once_and_by_the_client(untold, listen):
 
     told = []
     selfish = listen(untold.url, on_end=lambda *what: told.append(what) or selfish.expiries.close())
-    end(untold, "q", "t")
+    expire(untold, "q", "t")
 
     eventually(lambda: told and not threads(), WAIT_S)
     until_subscribed([untold], 0)
@@ -334,10 +334,10 @@ def test_nothing_is_told_after_the_end(untold, listen):
     listener = listen(untold.url)
     listener.expiries.close()
 
-    end(untold, "q", "t")
-    gone(untold, live_key("q", "t"))
+    expire(untold, "q", "t")
+    gone(untold, alive_key("q", "t"))
 
-    assert listener.ends == []
+    assert listener.expired == []
 
 
 def test_an_owner_that_fails_hears_the_next_all_the_same(untold, listen, caplog):
@@ -350,7 +350,7 @@ def test_an_owner_that_fails_hears_the_next_all_the_same(untold, listen, caplog)
 
     listen(untold.url, on_end=fail, emit=fail)
     for token in ("1", "2"):
-        end(untold, "q", token)
+        expire(untold, "q", token)
         eventually(lambda token=token: ("q", token) in seen, WAIT_S)
 
     assert "on purpose" in caplog.text
@@ -367,14 +367,14 @@ def test_a_forked_child_has_none_and_leaves_the_parents_alone(untold, listen):
             listener.engine.forked()  # the client does that
             listener.expiries.close()
             listener.engine.close()
-            code = 0 if not threads() and not listener.expiries._posts else 2
+            code = 0 if not threads() and not listener.expiries._subscriptions else 2
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
 
     assert os.waitstatus_to_exitcode(status) == 0
-    end(untold, "q", "t")
-    listener.until_heard(("q", "t"))
+    expire(untold, "q", "t")
+    listener.until_expired(("q", "t"))
     assert subscribed(untold) == 1
     assert listener.kinds().count("events_missing") == 0
 
@@ -395,7 +395,7 @@ def test_many_ends_at_once_are_all_told(untold, listen):
     listener = listen(untold.url)
     script = "for i = 1, 2000 do redis.call('SET', KEYS[1] .. i, '', 'PX', 100) end"
 
-    untold.command("EVAL", script, 1, live_key("q", ""))
+    untold.command("EVAL", script, 1, alive_key("q", ""))
 
-    eventually(lambda: len(listener.ends) >= 2000, 60, "all of them")
-    assert set(listener.ends) == {("q", str(number)) for number in range(1, 2001)}
+    eventually(lambda: len(listener.expired) >= 2000, 60, "all of them")
+    assert set(listener.expired) == {("q", str(number)) for number in range(1, 2001)}

@@ -1,7 +1,7 @@
 """The ends of consumers, told by every master: each is listened to once, also after others have taken their places."""
 
 import pytest
-from expiry_events import SETTING, WAIT_S, end, letters, subscribed, until_subscribed
+from expiry_events import SETTING, WAIT_S, expire, letters, subscribed, until_subscribed
 from leftovers import look_after
 
 from holdfast import Unavailable
@@ -63,8 +63,8 @@ def masters(group):
 def end_each(group, listener, token):
     """A consumer of every queue ends; all of them are told."""
     for name in NAMES:
-        end(group.server_of(name), name, token)
-    listener.until_heard(*((name, token) for name in NAMES))
+        expire(group.server_of(name), name, token)
+    listener.until_expired(*((name, token) for name in NAMES))
 
 
 def test_every_master_is_set_and_listened_to_once(quiet, listen):
@@ -78,7 +78,7 @@ def test_every_master_is_set_and_listened_to_once(quiet, listen):
     assert all(letters(server) == "" for server in others)
     assert len({quiet.server_of(name).port for name in NAMES}) == len(keep)
     end_each(quiet, listener, "t")
-    assert sorted(listener.ends) == sorted((name, "t") for name in NAMES)
+    assert sorted(listener.expired) == sorted((name, "t") for name in NAMES)
     assert sorted(listener.kinds()) == ["events_subscribed"] * len(keep) + ["setting_changed"] * len(keep)
     listener.close()
     until_subscribed(quiet.servers, 0)
@@ -174,7 +174,7 @@ def test_while_a_cluster_has_not_settled_everything_stays_as_it_is(quiet_cluster
     keep = [server for server in quiet_cluster.masters() if server in rest]
     cut, other = keep
     cut.command("CLIENT", "KILL", "TYPE", "pubsub")
-    eventually(lambda: any("down" in detail for detail in listener.said("events_missing")), WAIT_S, "word of it")
+    eventually(lambda: any("down" in detail for detail in listener.details("events_missing")), WAIT_S, "word of it")
 
     assert (subscribed(cut), subscribed(other)) == (0, 1)
     assert [letters(server) for server in rest if server not in keep] == [""] * (len(rest) - 2)
@@ -207,7 +207,7 @@ def test_one_master_that_hangs_is_told_and_made_up_for(lasting, listen):
 
     listener = listen(lasting.url, NAMES)
 
-    assert [str(silent.port) in detail for detail in listener.said("events_missing")] == [True]
+    assert [str(silent.port) in detail for detail in listener.details("events_missing")] == [True]
     until_subscribed(rest)
     assert all(set(letters(server)) == WANTED for server in rest)
     silent.thaw()
@@ -276,11 +276,11 @@ def test_the_end_does_not_wait_for_a_master_that_hangs(lasting, listen):
     listener = listen(lasting.url, NAMES)
     silent, *rest = lasting.masters()
     silent.freeze()
-    for post in tuple(listener.expiries._posts.values()):
-        if str(silent.port) in post.node.url:
-            post.until_s = 0.0  # it would be asked in some seconds
+    for subscription in tuple(listener.expiries._subscriptions.values()):
+        if str(silent.port) in subscription.node.url:
+            subscription.until_s = 0.0  # otherwise the ping would come in some seconds
     listener.expiries.reconnect()
-    eventually(lambda: "events_missing" in listener.kinds(), WAIT_S, "word of its silence")
+    eventually(lambda: "events_missing" in listener.kinds(), WAIT_S, "a report of its silence")
 
     listener.expiries.close()
 

@@ -7,6 +7,7 @@ from holdfast import Backoff, InvalidConfig, Unavailable
 from holdfast.commands import Granted, Released
 from holdfast.commands.queue import (
     BATCH_MAX,
+    REJECT,
     Join,
     Leave,
     MessageOutcome,
@@ -211,8 +212,8 @@ WRONG = {
     ":held:t1": Receive("q", "t1", 9, wait=True),
     ":consumers": Join("q", "t2", "", "me", 60_000),
     ":expiries": Join("q", "t2", "", "me", 60_000),
-    ":dead": RecordOutcomes("q", "t1", (MessageOutcome("?", "ack"), MessageOutcome("?", "dead", reason="r"))),
-    ":dead_order": RecordOutcomes("q", "t1", (MessageOutcome("?", "retry"), MessageOutcome("?", "dead", reason="r"))),
+    ":dead": RecordOutcomes("q", "t1", (MessageOutcome("?", "ack"), MessageOutcome("?", REJECT, reason="r"))),
+    ":dead_order": RecordOutcomes("q", "t1", (MessageOutcome("?", "retry"), MessageOutcome("?", REJECT, reason="r"))),
 }
 
 
@@ -315,7 +316,7 @@ def test_bodies_may_be_any_bytes_and_many_megabytes_go_in_parts(place):
                 message.ack()
 
     assert taken == bodies
-    with pytest.raises(InvalidConfig, match="at most"):
+    with pytest.raises(InvalidConfig, match="the maximum is"):
         queue.publish(every * 5)
     assert queue.check()
 
@@ -336,7 +337,7 @@ def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_s
         taken = peer.send(Receive("q", "t1", 10))
         assert isinstance(taken, Received)
         entries = [each.entry for each in taken.deliveries]
-        kinds = ("ack", "retry", "release", "dead", "ack")
+        kinds = ("ack", "retry", "release", REJECT, "ack")
         outcomes = tuple(MessageOutcome(entry, kind) for entry, kind in zip(entries, kinds, strict=False))
         assert peer.send(RecordOutcomes("q", "t1", outcomes)).lost == ()
         reap = ReclaimExpired("q", 200, 100, 200, 3)

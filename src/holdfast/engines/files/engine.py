@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
-from holdfast.commands import Acquire, Break, Busy, NotHeld, Released, ReleaseLease, Renew, Undo, WaiterHeartbeat
+from holdfast.commands import Acquire, Break, Busy, NotHeld, Released, ReleaseLease, Undo, WaiterHeartbeat
 from holdfast.engines.admin import NamePage
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
 from holdfast.engines.files import CAPABILITIES, SCOPE, admin, codec
@@ -27,7 +27,7 @@ from holdfast.engines.files.promise import promised
 from holdfast.engines.files.root import NAME
 from holdfast.engines.files.sessions import ClientState, FileSession, look
 from holdfast.engines.interface import Capability
-from holdfast.engines.local import Store
+from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.wakeups import AskAgain, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable
 from holdfast.host import boot_id
@@ -157,7 +157,7 @@ class FileStore(Store):
         late_us = now_us - HEARTBEAT_MS * 1000
         seen = {} if holder is None or holder.client == me else {holder.client: self._look_at(holder.client)}
         stays = holder is not None and holder.expires_us > now_us and not any(each.gone for each in seen.values())
-        if not (stays and _keeps_waiting_line(command, holder)):
+        if not (stays and keeps_waiting_line(command, holder)):
             for client in clients:  # in the order of the waiting line
                 if client != me and client not in seen:
                     seen[client] = self._look_at(client)
@@ -284,13 +284,6 @@ def _first_answer(command: Command, answer: Answer) -> Answer:
     """Return the answer to a command that may have been applied before: the lease that it ended is gone then."""
     ended = isinstance(answer, NotHeld) and answer.reason in ("expired", "released", "no such lease")
     return Released() if ended and isinstance(command, ReleaseLease | Break) else answer
-
-
-def _keeps_waiting_line(command: Command, holder: HolderRecord | None) -> bool:
-    """Return true if the command leaves the waiting line as it is, as long as the holder stays the same."""
-    if type(command) is Acquire:
-        return holder is not None and command.token == holder.token
-    return type(command) in (Renew, WaiterHeartbeat)
 
 
 def _needs_first_waiter_only(command: Command) -> bool:

@@ -171,7 +171,7 @@ class VersionLog:
                 root.write_new(_file(_FIRST), body, folder)
             finally:
                 os.close(folder)
-            failpoints.point("files.before-birth")
+            failpoints.point("files.before-first-version")
             os.rename(draft, self._name, src_dir_fd=root.leases, dst_dir_fd=root.leases)
         except BaseException as error:
             _remove(root.leases, draft)

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def open_engine(settings: Settings) -> RedisEngine:
-    """`redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://`, or a redis-py client's settings."""
+    """Open the engine for a URL (`redis://`, `rediss://`, `unix://`, `redis+sentinel://`, …) or a redis-py client."""
     for library in ("redis", "hiredis"):
         if importlib.util.find_spec(library) is None:
             raise InvalidConfig("url", settings.url, f"{library} is not installed: pip install 'holdfast[redis]'")
     settings.refuse_clock()
 
     # Imported here: the client library is an extra.
-    from holdfast.engines.redis.address import namespace_of, place_of, topology_of  # noqa: PLC0415
+    from holdfast.engines.redis.address import location_of, namespace_of, topology_of  # noqa: PLC0415
     from holdfast.engines.redis.engine import RedisEngine  # noqa: PLC0415
 
     topology = topology_of(settings)
-    place = place_of(settings, topology)
-    return RedisEngine(topology, settings.fence_memory_us, namespace_of(settings), place)
+    location = location_of(settings, topology)
+    return RedisEngine(topology, settings.fence_memory_us, namespace_of(settings), location)
 
 
 DRIVER = EngineDriver(

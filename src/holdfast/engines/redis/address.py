@@ -1,7 +1,7 @@
-"""From a URL, or from the user's own redis-py client, to a topology.
+"""The topology for a URL, or for the user's own redis-py client.
 
-Several hosts are named with commas. Each must be readable before anything is dialled; what is told of a URL that is
-not never repeats a part of it that may be secret.
+Commas separate several hosts. All of them are checked before the first connection. The error for an invalid URL never
+repeats a part of it that may be secret.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SENTINEL_PORT, _SERVER_PORT = 26379, 6379
 _CLUSTERS = (redis.RedisCluster, redis.asyncio.RedisCluster)
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
-# A sentinel has no use for them; and the servers' password is not for it to know.
-_SERVERS_ALONE = ("db", "namespace", "username", "password")
+# These options are for the servers alone: a sentinel does not need them, and must not get the servers' password.
+_SERVERS_ONLY = ("db", "namespace", "username", "password")
 
 
 def namespace_of(settings: Settings) -> str:
-    """`?namespace=`: leases of one tenant, apart from all others on the same servers."""
+    """Return the option `?namespace=`, which separates the leases of one tenant from all others on the servers."""
     namespace = settings.options.get("namespace", "")
     if "namespace" in settings.options and not _NAMESPACE.fullmatch(namespace):
         raise InvalidConfig("option namespace", namespace, "it must be 1 to 64 of: letters, digits, '.', '_', '-'")
     return namespace
 
 
-def place_of(settings: Settings, topology: Topology) -> str:
-    """The address by which places are told apart: with the database, also where no path tells it."""
-    db, unsaid = topology.any_node().db, settings.source is not None and topology.follows
-    return f"{topology.url}?db={db}" if db and (unsaid or "db" in settings.options) else topology.url
+def location_of(settings: Settings, topology: Topology) -> str:
+    """Return the address that identifies the lock domain: with the database, also if the URL has it as an option."""
+    db, not_in_url = topology.any_node().db, settings.source is not None and topology.follows
+    return f"{topology.url}?db={db}" if db and (not_in_url or "db" in settings.options) else topology.url
 
 
 def topology_of(settings: Settings) -> Topology:
-    """What the URL or the client object leads to."""
+    """Return the topology of the URL or the client object."""
     if settings.source is not None:
         return _of_client(settings.source)
     base, _, kind = settings.scheme.partition("+")
@@ -62,10 +62,10 @@ def topology_of(settings: Settings) -> Topology:
     if kind == "sentinel":
         places = _places(settings, hosts, _SENTINEL_PORT)
         if not path or "/" in path:
-            # The path itself is not told: it may be the end of a password with a slash in it.
+            # The error does not show the path: it may be the end of a password with a slash in it.
             raise InvalidConfig("url", settings.url, "the path must be the name of a service: ...//host,host/service")
         server = _one(settings, base, user + at, places[0], ours)
-        theirs = {name: text for name, text in ours.items() if name not in _SERVERS_ALONE}
+        theirs = {name: text for name, text in ours.items() if name not in _SERVERS_ONLY}
         sentinel = _one(settings, base, _sentinels_user(settings), places[0], theirs)
         return SentinelService(SentinelPrimary(settings.url, path, [sentinel.at(*place) for place in places], server))
 
@@ -77,7 +77,7 @@ def topology_of(settings: Settings) -> Topology:
 
 
 def _sentinels_user(settings: Settings) -> str:
-    """Before the host, and not as options: those are decoded twice by some versions of redis-py."""
+    """Return the sentinels' user for the URL; not as options, which some versions of redis-py decode twice."""
     user, password = (settings.options.get(name, "") for name in _SENTINEL_OPTIONS)
     if not is_unicode(user + password):
         raise InvalidConfig("url", settings.url, UNREADABLE)
@@ -85,7 +85,7 @@ def _sentinels_user(settings: Settings) -> str:
 
 
 def _one(settings: Settings, base: str, user: str, place: tuple[str, int], options: dict[str, str]) -> Connector:
-    """The same settings as if there were one server: so they are read and checked by the same rules."""
+    """Return the connector of one host, as if it were the only one, so that the same code checks the settings."""
     host = f"[{place[0]}]" if ":" in place[0] else place[0]
     if not all(map(is_unicode, options.values())):
         raise InvalidConfig("url", settings.url, UNREADABLE)
@@ -115,12 +115,12 @@ def _of_client(client: Any) -> Topology:
 
 
 def _of_service(client: Any, pool: Any) -> Topology:
-    """A client that `Sentinel.master_for` gave."""
+    """Return the topology of a client that `Sentinel.master_for` returned."""
     name, kwargs, sentinels = _named(client), dict(pool.connection_kwargs), pool.sentinel_manager.sentinels
     if not pool.is_master:
-        raise InvalidConfig("client", name, "it reads from replicas: give the client of the primary")
+        raise InvalidConfig("client", name, "it reads from replicas: pass the client of the primary")
     if getattr(pool.sentinel_manager, "_force_master_ip", None):
-        raise InvalidConfig("client", name, "its force_master_ip cannot be copied: give a URL")
+        raise InvalidConfig("client", name, "its force_master_ip cannot be copied: pass a URL")
     tls = issubclass(pool.connection_class, redis.SSLConnection | redis.asyncio.SSLConnection)
     _refuse_unless_plain(name, kwargs)
     diallers = [connector_of_client(sentinel) for sentinel in sentinels]
@@ -136,7 +136,7 @@ def _of_cluster(client: Any, manager: Any) -> Topology:
     kwargs = dict(getattr(client, "connection_kwargs", None) or manager.connection_kwargs)
     nodes = list(manager.startup_nodes.values())
     if getattr(manager, "address_remap", None) is not None:
-        raise InvalidConfig("client", name, "its address_remap cannot be copied: give a URL")
+        raise InvalidConfig("client", name, "its address_remap cannot be copied: pass a URL")
     _refuse_unless_plain(name, kwargs)
     kind = kwargs.get("connection_class", redis.Connection)
     tls = bool(kwargs.get("ssl")) or issubclass(kind, redis.SSLConnection | redis.asyncio.SSLConnection)
@@ -148,10 +148,10 @@ def _of_cluster(client: Any, manager: Any) -> Topology:
 
 def _refuse_unless_plain(name: str, kwargs: dict[str, Any]) -> None:
     ours = getattr(kwargs.get("redis_connect_func"), "__self__", None)
-    # A cluster client has a greeting of its own, which says that it may read; nobody else's can be copied.
+    # A cluster client has a connect function of its own (READONLY), which is not needed; no other one can be copied.
     copyable = isinstance(ours, _CLUSTERS) and getattr(ours, "user_on_connect_func", None) is None
     if kwargs.get("redis_connect_func") is not None and not copyable:
-        raise InvalidConfig("client", name, "its redis_connect_func cannot be copied: give a URL")
+        raise InvalidConfig("client", name, "its redis_connect_func cannot be copied: pass a URL")
 
 
 def _named(client: Any) -> str:

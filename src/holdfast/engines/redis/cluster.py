@@ -214,7 +214,7 @@ class Cluster:
         return tuple(self._at(place) for place in dict.fromkeys(slot_map.places) if place is not None)
 
     def _agreed(self) -> SlotMap:
-        """Return the slot map that all servers that answer have. It holds no lock, so a refresh need not wait for it."""
+        """Return the slot map that all servers that answer have. It holds no lock, so no refresh waits for it."""
         reports, refusals, trouble = [], [], ""
         for node in self._candidates():
             try:

@@ -130,7 +130,7 @@ class Connector:
         return opened
 
     async def open_stream(self) -> asyncio.StreamWriter:
-        """Return the same for an event loop. The writer closes its transport when it is dropped, so the caller keeps it."""
+        """Return the same for an event loop. A dropped writer closes its transport, so the caller keeps it."""
         kind: Any = (
             redis.asyncio.UnixDomainSocketConnection
             if self._path
@@ -163,7 +163,9 @@ class Connector:
         unknown = kwargs.keys() - _taken_by(kind)
         if any(kwargs[name] for name in unknown):
             names = ", ".join(sorted(name for name in unknown if kwargs[name]))
-            raise Unavailable("redis", "failed", f"{self.url}: {kind.__module__}.{kind.__name__} has no setting {names}")
+            raise Unavailable(
+                "redis", "failed", f"{self.url}: {kind.__module__}.{kind.__name__} has no setting {names}"
+            )
         fitting = {name: value for name, value in kwargs.items() if name not in unknown}
         try:
             return kind(**fitting, retry=retry, **_OWN)
@@ -264,7 +266,9 @@ def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Connec
     try:
         kind(**kwargs)  # it does not connect
     except (TypeError, ValueError, redis.RedisError):
-        raise InvalidConfig("url", settings.url, "one of its ssl_ options is unknown, or has an invalid value") from None
+        raise InvalidConfig(
+            "url", settings.url, "one of its ssl_ options is unknown, or has an invalid value"
+        ) from None
     return Connector(settings.url, kwargs, tls=tls, path=path)
 
 
@@ -283,7 +287,7 @@ def connector_of_client(client: Any) -> Connector:
     copyable = kind in (redis.Connection, redis.asyncio.Connection, *tls, *path)
     if not copyable or kwargs.get("redis_connect_func") is not None:
         name = f"{type(client).__module__}.{type(client).__name__}"
-        raise InvalidConfig("client", name, f"its connections ({kind}) cannot be copied: give a URL")
+        raise InvalidConfig("client", name, f"its connections ({kind}) cannot be copied: pass a URL")
     # The same text as a URL: it names the server for people, and for the domain of `build_once`.
     database = kwargs.get("db") or 0
     if kind in path:

@@ -6,8 +6,8 @@ the client has noticed a change. While the servers do not agree, everything stay
 its subscription. A new one gets a subscription; the listener reads its setting, and extends it if the user asked for
 that.
 
-The servers do not repeat events that nobody received. So no feature depends on them, and once the listener is open it
-never raises: it reports its problems as events.
+The servers do not repeat events that no client received. So no feature depends on them, and an open listener never
+raises: it reports its problems as events.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ExpiryListener:
 
     `on_end` has to return at once, because nothing is stored for a slow one. Any thread calls `emit` with a kind and a
     detail: `events_subscribed` for a server, `events_missing` and the reason, `setting_changed` and the new value. With
-    `configure`, the listener extends a setting that lacks letters; without, it only reads it.
+    `configure`, the listener extends a setting that lacks flags; without, it only reads it.
 
     Opening blocks for a moment. It raises every error that an operator has to fix; with `configure` also `Unavailable`
     if no master could be reached or the servers do not agree, and then nothing was changed.
@@ -203,7 +203,7 @@ class ExpiryListener:
             self._report_missing(setting.url, setting.advice())
         elif may_change or not self._configure:
             self._reported.discard(setting.url)
-            unknown = "" if setting.letters is not None else ": the user may not read whether it publishes expired keys"
+            unknown = "" if setting.flags is not None else ": the user may not read whether it publishes expired keys"
             self._report(SUBSCRIBED, f"{setting.url}{unknown}")
         for reply in self._subscriptions[setting.url].early:
             self._receive(reply)

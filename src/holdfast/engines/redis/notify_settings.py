@@ -1,8 +1,8 @@
 """The setting by which a server publishes expired keys: read always, and extended only if the user asked for it.
 
-The value of `notify-keyspace-events` is a set of letters. E and x have to be in it, or E and A. The engine adds the
-missing letters and never removes one, also not at the end, because other programs may rely on it by then. To find out
-whether the user may change the setting, it tries to set a letter that does not exist: a user with the right gets
+The value of `notify-keyspace-events` is a set of flags. E and x have to be in it, or E and A. The engine adds the
+missing flags and never removes one, also not at the end, because other programs may rely on it by then. To find out
+whether the user may change the setting, it tries to set a flag that does not exist: a user with the right gets
 another error than one without, and nothing changes in either case.
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SETTING = "notify-keyspace-events"
 # No step takes longer: a silent server must delay neither the others nor the close.
 LIMIT_S = 0.5
-_NO_LETTER = "?"
-# The errors for a letter that does not exist, of Redis 6.2 and of later servers.
+_NO_FLAG = "?"
+# The errors for a flag that does not exist, of Redis 6.2 and of later servers.
 _INVALID = ("invalid", "config set failed")
 _WITHOUT = "or do without events: their consumers are found without them, only later"
 
@@ -33,23 +33,23 @@ def channel(db: int) -> str:
     return f"__keyevent@{db}__:expired"
 
 
-def missing(letters: str) -> str:
-    """Return the letters to add so that expired keys are published."""
-    present = set(letters)
+def missing(flags: str) -> str:
+    """Return the flags to add so that expired keys are published."""
+    present = set(flags)
     return ("" if "E" in present else "E") + ("" if present & {"x", "A"} else "x")
 
 
 class NotifySetting:
     """The setting of one server, read and changed on a connection of its own.
 
-    `letters`: its value before any change; `None` if the user may not read it. `alone`: the server must not be part of
+    `flags`: its value before any change; `None` if the user may not read it. `alone`: the server must not be part of
     a cluster, because it would publish its own keys only.
     """
 
     def __init__(self, node: Node, *, alone: bool) -> None:
         self.url = node.url
         self._alone = alone
-        self.letters: str | None = None
+        self.flags: str | None = None
         self._connection = RedisConnection(node, LIMIT_S)
 
     def __enter__(self) -> NotifySetting:
@@ -60,23 +60,25 @@ class NotifySetting:
 
     @property
     def lacks(self) -> str:
-        """The letters that are known to be missing."""
-        return "" if self.letters is None else missing(self.letters)
+        """The flags that are known to be missing."""
+        return "" if self.flags is None else missing(self.flags)
 
     def read(self) -> None:
         """Read the setting, if the user may."""
         info = Info(self._connection.exchange(GREETING, 1, LIMIT_S)[0])
         if self._alone and "cluster" in (info.get("redis_mode"), info.get("server_mode")):
-            detail = f"{self.url} is one server of a cluster, and publishes its own keys only: connect to redis+cluster://"
+            detail = (
+                f"{self.url} is one server of a cluster, and publishes its own keys only: connect to redis+cluster://"
+            )
             raise Unavailable("redis", "other topology", detail)
         try:
-            self.letters = self._get()
+            self.flags = self._get()
         except Unavailable as error:
             if error.reason not in LASTING:
                 raise
 
     def check_allowed(self) -> None:
-        """Raise `Unavailable` if letters are missing and the user may not add them. Change nothing."""
+        """Raise `Unavailable` if flags are missing and the user may not add them. Change nothing."""
         try:
             if missing(self._get()):
                 self._try_to_set()
@@ -86,25 +88,25 @@ class NotifySetting:
             raise self._forbidden(error) from error
 
     def extend(self) -> str:
-        """Add the missing letters; return a line for the log, or '' if nothing changed."""
-        before = self._get()  # now, not earlier: letters that another program added in the meantime stay
-        self.letters = before + missing(before)
-        if self.letters == before:
+        """Add the missing flags; return a line for the log, or '' if nothing changed."""
+        before = self._get()  # now, not earlier: flags that another program added in the meantime stay
+        self.flags = before + missing(before)
+        if self.flags == before:
             return ""
-        self._send("CONFIG", "SET", SETTING, self.letters)
-        return f"{self.url}: {SETTING} was {before!r} and is {self.letters!r} now, and stays so"
+        self._send("CONFIG", "SET", SETTING, self.flags)
+        return f"{self.url}: {SETTING} was {before!r} and is {self.flags!r} now, and stays so"
 
     def advice(self) -> str:
-        """Return what to do about missing letters that the engine was not asked to add."""
-        now = self.letters or ""
+        """Return what to do about missing flags that the engine was not asked to add."""
+        now = self.flags or ""
         return (
             f"{self.url}: its {SETTING} is {now!r}, so that it does not publish expired keys: "
             f'CONFIG SET {SETTING} {now}{missing(now)} there, or use events="configure"'
         )
 
     def _forbidden(self, error: Unavailable) -> Unavailable:
-        now = self.letters or ""
-        wanted = f"{now}{missing(now)}" if self.letters is not None else "Ex (with the letters that it has now)"
+        now = self.flags or ""
+        wanted = f"{now}{missing(now)}" if self.flags is not None else "Ex (with the flags that it has now)"
         detail = (
             f"{error.detail}. {SETTING} may not be read or changed, and nothing was: the user needs +config|get "
             f"+config|set; or the operator of the servers runs CONFIG SET {SETTING} {wanted} on every "
@@ -119,8 +121,8 @@ class NotifySetting:
         return str(reply[1])
 
     def _try_to_set(self) -> None:
-        """Try to set an invalid value: to set the present one would remove letters that were added in the meantime."""
-        reply = self._reply("CONFIG", "SET", SETTING, _NO_LETTER)
+        """Try to set an invalid value: to set the present one would remove flags that were added in the meantime."""
+        reply = self._reply("CONFIG", "SET", SETTING, _NO_FLAG)
         if isinstance(reply, Exception) and not any(text in str(reply).lower() for text in _INVALID):
             raise reply_error(self.url, reply)
 

@@ -1,8 +1,8 @@
-"""From what was seen of a server to what may be relied on there: one table of rules.
+"""From the facts about a server to the promise of the engine: one table of rules.
 
-Each rule has a condition over the facts and what follows if it holds: the most that can be promised then, whether
-fences can go back, why, and what would change it. The promise is the weakest of all that apply. What was not seen
-counts as what is worse.
+Each rule has a condition over the facts. If it holds, the rule gives the strongest level that can be promised, whether
+fences can go back, the reason, and what would change it. The promise is the weakest level of all rules that apply. An
+unknown fact counts as the worse value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _TESTS = "tests/engines/redis"
 
 _RESTARTED = Caveat(
-    "a server that restarts without its data has forgotten its leases: holders are told within about a second",
+    "a server that restarts without its data has forgotten its leases: holders learn it within about a second",
     f"{_TESTS}/test_restart.py::test_a_restart_without_data_tells_holders_and_repeats_no_fence",
 )
 _FAILED_OVER = Caveat(
-    "a failover to a replica that had not heard of a grant lets a second holder in",
+    "a failover to a replica without the last grant lets a second holder in",
     f"{_TESTS}/test_not_promised.py::test_a_failover_that_lost_the_grant_lets_a_second_holder_in",
 )
 _LATE_CLOCK = Caveat(
@@ -36,18 +36,18 @@ _EVICTED = Caveat(
     f"{_TESTS}/test_not_promised.py::test_a_server_that_evicts_lets_a_second_holder_in",
 )
 _FORWARD = Caveat(
-    "a server clock that is set forward ends leases early and lets a second holder in, under a larger fence; it is"
-    " noticed at the next renewal, and told",
+    "a server clock that is set forward ends leases early and lets a second holder in, under a larger fence; the"
+    " next renewal notices and reports it",
     "tests/testing/test_places.py::test_a_server_whose_clock_is_set_forward_lets_a_second_holder_in",
 )
 _BACK = Caveat(
-    "a server clock that is set back by more than fence_memory lets forgotten names begin again with smaller fences",
+    "a server clock that is set back by more than fence_memory lets forgotten names start again with smaller fences",
     f"{_TESTS}/test_clock.py::test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back",
 )
 
 
 class PromiseRule(NamedTuple):
-    """If `applies`, then no more than `most` is promised, for that reason."""
+    """If `applies` is true of the facts, the engine promises at most the level `most`, for that reason."""
 
     applies: Callable[[ServerFacts], bool]
     most: str
@@ -65,109 +65,109 @@ def _has_replicas(facts: ServerFacts) -> bool:
     return bool(facts.replicas) or facts.known > 0
 
 
-_ASK = "let the user ask: ACL SETUSER ... +info"
+_GRANT_INFO = "grant the right: ACL SETUSER ... +info"
 
 
 TABLE = (
     PromiseRule(
         lambda facts: facts.role == "replica",
         EFFICIENCY,
-        "this server is a replica: it refuses grants, or keeps them where its primary does not see them",
+        "this server is a replica: it refuses grants, or stores them where its primary does not see them",
         "connect to the primary",
     ),
     PromiseRule(
         lambda facts: facts.role is None,
         EFFICIENCY,
         "whether this server is a primary was not seen",
-        _ASK,
+        _GRANT_INFO,
     ),
     PromiseRule(
         lambda facts: _may_evict(facts) and facts.maxmemory_policy is not None and facts.maxmemory is not None,
         EFFICIENCY,
         "under memory pressure this server deletes leases (maxmemory-policy {facts.maxmemory_policy})",
-        "set maxmemory-policy noeviction, or use a server for leases alone",
+        "set maxmemory-policy noeviction, or use a separate server for leases",
         (_EVICTED,),
     ),
     PromiseRule(
         lambda facts: _may_evict(facts) and (facts.maxmemory_policy is None or facts.maxmemory is None),
         EFFICIENCY,
         "whether this server deletes leases under memory pressure was not seen",
-        _ASK,
+        _GRANT_INFO,
         (_EVICTED,),
     ),
     PromiseRule(
         lambda facts: facts.jumped_s > 0,
         EFFICIENCY,
         "the clock of this server was seen to jump forward by {facts.jumped_s:.1f} s: leases ended early",
-        "have its clock slewed, not stepped",
+        "configure its clock to be slewed, not stepped",
     ),
     PromiseRule(
         lambda facts: facts.jumped_back_s > facts.fence_memory_s,
         LEVELS[-1],
         "the clock of this server was seen to jump back by {facts.jumped_back_s:.1f} s, more than fence_memory",
-        "have its clock slewed, not stepped; or connect with a longer fence_memory",
+        "configure its clock to be slewed, not stepped; or connect with a longer fence_memory",
         fences_grow=False,
     ),
     PromiseRule(
         lambda facts: facts.cluster is True,
         CLIENTS,
-        "a part of a cluster that is cut off grants for another node timeout",
+        "a part of a cluster that is cut off goes on granting for the node timeout",
         caveats=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     PromiseRule(
         lambda facts: facts.cluster is True and not facts.grouped,
         LEVELS[-1],
-        "this is one server of a cluster: a name that belongs to another one is refused here",
+        "this is one server of a cluster: it refuses names that belong to another one",
         "connect to redis+cluster://",
     ),
     PromiseRule(
         lambda facts: facts.cluster is None,
         CLIENTS,
-        "whether it is part of a cluster, where another server may take its place, was not seen",
-        _ASK,
+        "whether it is part of a cluster, where another server may replace it, was not seen",
+        _GRANT_INFO,
         (_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     PromiseRule(
         lambda facts: facts.replicas == 0 and not _has_replicas(facts) and (facts.sentinels or facts.cluster is True),
         CLIENTS,
-        "a replica, once it has one, may take its place (0 linked, 0 known): fences then come from another clock",
+        "a replica, once it has one, may replace it (0 linked, 0 known): fences then come from another clock",
         caveats=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     PromiseRule(
         lambda facts: facts.replicas == 0 and (facts.known > 0 or facts.sentinels),
         CLIENTS,
-        "no replica is linked: nobody could take its place",
+        "no replica is linked: none could replace it",
         "start a replica of it",
     ),
     PromiseRule(
         lambda facts: facts.replicas is None or _has_replicas(facts),
         CLIENTS,
-        "a replica may take its place ({linked} linked, {facts.known} known): a failover may forget the last grants,"
+        "a replica may replace it ({linked} linked, {facts.known} known): a failover may forget the last grants,"
         " and fences then come from another clock",
-        'have each lock confirm="replicas": its grants and renewals then survive a failover to any replica known',
+        'use confirm="replicas" for each lock: its grants and renewals then survive a failover to any known replica',
         (_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),
     PromiseRule(
         lambda facts: _has_replicas(facts) and not facts.min_replicas,
         CLIENTS,
-        "a primary that is cut off from its replicas may go on granting (min-replicas-to-write {least})",
-        "set min-replicas-to-write 1: a primary that is cut off then stops within min-replicas-max-lag",
+        "a primary that is cut off from its replicas may continue to grant (min-replicas-to-write {least})",
+        "set min-replicas-to-write 1: then a primary that is cut off stops within min-replicas-max-lag",
     ),
     PromiseRule(
         lambda facts: facts.aof is None,
         CLIENTS,
-        "whether it keeps an append-only file was not seen",
-        _ASK,
+        "whether it writes an append-only file was not seen",
+        _GRANT_INFO,
         (_RESTARTED,),
     ),
     PromiseRule(
         lambda facts: facts.aof is False,
         CLIENTS,
-        "it keeps no append-only file, so a restart forgets its leases",
+        "it writes no append-only file, so a restart forgets its leases",
         "set appendonly yes and appendfsync always",
         (_RESTARTED,),
     ),
@@ -175,7 +175,7 @@ TABLE = (
         lambda facts: bool(facts.aof) and facts.appendfsync is None,
         CLIENTS,
         "whether every grant is flushed to its append-only file was not seen (appendfsync not seen)",
-        "let the user ask: ACL SETUSER ... +config|get",
+        "grant the right: ACL SETUSER ... +config|get",
         (_RESTARTED,),
     ),
     PromiseRule(
@@ -188,7 +188,7 @@ TABLE = (
     PromiseRule(
         lambda facts: bool(facts.aof) and facts.appendfsync == NOT_DURING_REWRITE,
         CLIENTS,
-        "its append-only file is not flushed while the server writes it anew or saves a snapshot"
+        "its append-only file is not flushed while the server rewrites it or saves a snapshot"
         " (no-appendfsync-on-rewrite yes): a power cut then forgets the last grants",
         "set no-appendfsync-on-rewrite no",
         (_RESTARTED,),
@@ -202,12 +202,12 @@ TABLE = (
 
 
 def promised(facts: ServerFacts) -> Promise:
-    """What a server with these facts may be relied on for."""
+    """Return the promise for a server with these facts."""
     rules = [rule for rule in TABLE if rule.applies(facts)]
     level = RESTART
     for rule in rules:
         level = weaker(level, rule.most)
-    words = {
+    values = {
         "facts": facts,
         "linked": "not seen whether any are" if facts.replicas is None else facts.replicas,
         "least": _or_not_seen(facts.min_replicas),
@@ -224,7 +224,7 @@ def promised(facts: ServerFacts) -> Promise:
         fences_grow=all(rule.fences_grow for rule in rules),
         reasons=(
             "each command is one script on one server, by the server's clock",
-            *(rule.reason.format(**words) for rule in rules),
+            *(rule.reason.format(**values) for rule in rules),
         ),
         caveats=tuple(dict.fromkeys(caveats)),
         unseen=facts.unseen,
@@ -234,7 +234,7 @@ def promised(facts: ServerFacts) -> Promise:
 
 
 def promised_by_all(seen: Sequence[tuple[str, ServerFacts]]) -> Promise:
-    """What servers that share the names among them may be relied on for: the weakest decides, and is named."""
+    """Return the promise for servers that share the names: the weakest server decides, and the reasons name it."""
     if len(seen) == 1:
         return promised(seen[0][1])
     each = [(url, promised(facts)) for url, facts in seen]
@@ -254,19 +254,20 @@ def promised_by_all(seen: Sequence[tuple[str, ServerFacts]]) -> Promise:
     )
 
 
-def _merged(told: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """What all say, once; what only some say, with who does."""
-    said: dict[str, list[str]] = {}
-    for url, sentences in told:
+def _merged(by_server: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """Return each sentence once; one that is not true of all servers begins with the URLs of those it is true of."""
+    merged: dict[str, list[str]] = {}
+    for url, sentences in by_server:
         for sentence in sentences:
-            said.setdefault(sentence, []).append(url)
+            merged.setdefault(sentence, []).append(url)
     return tuple(
-        sentence if len(urls) == len(told) else f"{', '.join(urls)}: {sentence}" for sentence, urls in said.items()
+        sentence if len(urls) == len(by_server) else f"{', '.join(urls)}: {sentence}"
+        for sentence, urls in merged.items()
     )
 
 
 def _facts_of_all(facts: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Each fact once where it is the same on all servers; else one after the other, in their order."""
+    """Yield each fact once if it is the same on all servers; otherwise all values, in the order of the servers."""
     for what in facts[0]:
         values = [each[what] for each in facts]
         yield what, values[0] if len(set(values)) == 1 else " / ".join(str(_or_not_seen(value)) for value in values)

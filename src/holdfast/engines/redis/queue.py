@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from holdfast.engines.redis.resp import Argument
 
+
 def _message_arguments(message: NewMessage) -> tuple[Argument, ...]:
     id_, headers, key, lane = (each.encode() for each in (message.id, message.headers, message.key, message.lane))
     options = b""

@@ -65,7 +65,7 @@ def redirect_of(error: Unavailable) -> Redirect:
 
 
 def detail_of(error: Unavailable) -> str:
-    """Return the detail for people about a command that no server answered; servers that redirect in a circle differ."""
+    """Return the detail for people about a command that no server answered."""
     circled = isinstance(error, Redirected) and _STEPS.get(error_code(error.reply)) == MOVED
     return f"{error.detail}; its servers do not agree on the owner of that slot" if circled else error.detail
 

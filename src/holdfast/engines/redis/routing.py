@@ -93,7 +93,7 @@ def unknown_script(reply: Any) -> bool:
 
 
 def bounded(wire_s: float, until_ns: int) -> float:
-    """Return how long an exchange may take; in coarse steps, so that the socket's timeout rarely has to be set again."""
+    """Return how long an exchange may take, in coarse steps, so that the socket's timeout rarely has to be set."""
     left_s = (until_ns - SYSTEM.now_ns()) / NS
     return wire_s if left_s > wire_s - _STEP_S else max(_LEAST_S, left_s)
 

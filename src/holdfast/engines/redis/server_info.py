@@ -62,7 +62,9 @@ class Info(dict[str, str]):
     def replicas(self) -> frozenset[str]:
         """Return the addresses of the connected replicas, also of one that is still copying its data."""
         count = self.number("connected_slaves") or 0
-        fields = (dict(part.partition("=")[::2] for part in self.get(f"slave{at}", "").split(",")) for at in range(count))
+        fields = (
+            dict(part.partition("=")[::2] for part in self.get(f"slave{at}", "").split(",")) for at in range(count)
+        )
         return frozenset(f"{each['ip']}:{each['port']}" for each in fields if "ip" in each and "port" in each)
 
 

@@ -18,7 +18,7 @@ from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.commands import Acquire, Busy, Granted, PoolHeartbeat, Released, Renewed, Undo, WaiterHeartbeat
 from holdfast.commands.queue_admin import CheckConsistency
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
-from holdfast.engines.local import Store
+from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.sqlite import CAPABILITIES, SCOPE, admin, counters, dispatch, lease_rows, pool, queue_tables
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.location import filesystem
@@ -248,7 +248,7 @@ class SqliteStore(Store):
         others = set() if holder is None or holder.client == me else {holder.client}
         seen = [self._look_at(cursor, client) for client in others]
         stays = holder is not None and holder.expires_us > now_us and not any(state.gone for state in seen)
-        if not (stays and lease_rows.keeps_waiting_line(command, holder)):
+        if not (stays and keeps_waiting_line(command, holder)):
             seen += [self._look_at(cursor, client) for client in clients.keys() - others - {me}]
         gone = frozenset(state.client for state in seen if state.gone)
         silent = frozenset(state.client for state in seen if state.heartbeat_us < now_us - HEARTBEAT_MS * 1000)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.commands import Acquire, Renew, WaiterHeartbeat
 from holdfast.engines.sqlite.waiting_line import StoredTombstones, StoredWaitingLine, add_tombstone, join
 from holdfast.errors import Unavailable
 from holdfast.rules import forget_at_us
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping
 
-    from holdfast.commands import Command
 
 _NEVER_US = 2**62
 _INSERT = "INSERT INTO lease (name, look_us, body) VALUES (?, ?, ?)"
@@ -173,13 +171,6 @@ def _packed_clients(clients: Mapping[str, int]) -> str:
 def _clients(text: str) -> dict[str, int]:
     counts = (entry.split(":") for entry in text.split(","))
     return {client: int(count) for client, count in counts}
-
-
-def keeps_waiting_line(command: Command, holder: HolderRecord | None) -> bool:
-    """Return true if the command leaves the waiting line as it is, as long as the holder stays the same."""
-    if type(command) is Acquire:
-        return holder is not None and command.token == holder.token
-    return type(command) in (Renew, WaiterHeartbeat)
 
 
 def unreadable(name: str, error: Exception) -> Unavailable:

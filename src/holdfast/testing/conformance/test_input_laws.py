@@ -311,7 +311,7 @@ def test_only_errors_that_started_nothing_are_retryable():
     assert len(kinds) >= 10
 
 
-LASTING = ["no permission", "other layout", "newer", "other topology", "corrupt", "replaced", "failed"]
+LASTING = ["no permission", "other layout", "other topology", "corrupt", "replaced", "failed"]
 
 
 @pytest.mark.parametrize("kind", [Unavailable, ReplyLost])

@@ -7,7 +7,7 @@
 --@include queue/parts.lua
 local DIGITS = 16
 
--- The entry of a message with a key is a number and a letter, and so is longer: no text has to be read to know it.
+-- The entry of a message with a key is a number and a `k`, and so is longer: no text has to be read to know it.
 local function has_key(entry) return #entry > DIGITS end
 
 -- The key of a message; nothing if it has none. See queue/message.lua.
