@@ -427,3 +427,33 @@ def test_public_functions_document_their_parameters(face):
     ]
 
     assert not undocumented, "\n".join(undocumented)
+
+
+def test_only_resend_knows_how_a_lost_reply_looks():
+    """The resend after a lost reply is written once: no other module of the core may start a second way."""
+    core = PACKAGE / "core"
+    naming = [
+        shown(file)
+        for file in project_files("src/holdfast/core", ".py")
+        if file != core / "resend.py" and re.search(r"\bReplyLost\b", text_of(file))
+    ]
+
+    assert not naming, "\n".join(naming)
+
+
+def test_only_a_lease_writes_its_state():
+    """A lease is a state machine: every transition is a method in `core/lease/state.py`."""
+    writing = re.compile(r"\b(?!self\b)\w*(?:lease|item|term|session|claim|first)\w*\.state\s*=[^=]")
+    offences = [
+        f"{shown(file)}: {match.group()}"
+        for file in project_files("src/holdfast", ".py")
+        if "testing" not in file.parts
+        for match in writing.finditer(text_of(file))
+    ]
+    steps = [
+        f"{shown(f)}: self.state ="
+        for f in project_files("src/holdfast/core/lease", ".py")
+        if f.name != "state.py" and re.search(r"\bself\.state\s*=[^=]", text_of(f))
+    ]
+
+    assert not offences + steps, "\n".join(offences + steps)

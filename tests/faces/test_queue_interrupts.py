@@ -77,8 +77,8 @@ def test_memory_does_not_promise_whole_steps_under_an_interrupt():
     assert lost, "it does now: say so in docs/engines.md"
 
 
-# Whoever is struck as it is about to call `leave`, or before the first line of that, has no end but that of its ttl.
-TOO_EARLY = frozenset({"leave"})
+# An interrupt just before the call of `leave`, or before its first line, leaves the consumer to its ttl.
+TOO_EARLY = frozenset({"ConsumerCore.leave"})
 ABOUT_TO_LEAVE = ("worker.py", "await self._wind_down(", "await self.consumer.leave(")
 
 
@@ -127,4 +127,4 @@ def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work)
             lines += 1
     assert lines > 100
     gc.collect()
-    eventually(lambda: not [each for each in threading.enumerate() if each.name == "holdfast-handler"], what="no hands")
+    eventually(lambda: not [each for each in threading.enumerate() if each.name == "holdfast-handler"], what="no handler threads")
