@@ -57,7 +57,7 @@ def test_a_row_with_an_ambiguous_key_is_not_changed_silently(store, keys):
     store.add_many([{"id": key, "text": "old"} for key in keys])
     before = store.add(row(1)).version
 
-    with pytest.raises(InvalidConfig, match="of its own"):
+    with pytest.raises(InvalidConfig, match="its own id"):
         store.transform("text = 'old'", lambda found: {**found, "n": 7})
 
     assert store.count("n = 7") == 0
@@ -68,9 +68,9 @@ def test_a_number_is_never_truncated(store):
     """Arrow silently truncates 1.5 to 1 in an integer column."""
     store.add(row(1, n=2.0))
 
-    with pytest.raises(InvalidConfig, match="left out"):
+    with pytest.raises(InvalidConfig, match="would be truncated"):
         store.add(row(2, n=1.5))
-    with pytest.raises(InvalidConfig, match="left out"):
+    with pytest.raises(InvalidConfig, match="would be truncated"):
         store.update("r1", {"n": 1.5})
     with pytest.raises(InvalidConfig, match="do not fit"):
         store.add(row(2, n=2**70))
@@ -81,7 +81,7 @@ def test_a_change_returns_a_row_or_none(store):
     """Any other value is an error that names it."""
     store.add(row(1))
 
-    with pytest.raises(InvalidConfig, match="a row, or None"):
+    with pytest.raises(InvalidConfig, match="a row or None"):
         store.transform(None, lambda _: [1])
 
 
@@ -117,7 +117,7 @@ def test_no_nested_field_is_dropped(opened, inside):
     kind = pa.struct([("hits", pa.int64()), ("many", pa.list_(pa.struct([("one", pa.int64())])))])
     store = opened(schema=pa.schema([("id", pa.string()), ("meta", kind)]))
 
-    with pytest.raises(InvalidConfig, match="left out"):
+    with pytest.raises(InvalidConfig, match="would be truncated"):
         store.add({"id": "1", "meta": inside})
 
     store.add({"id": "2", "meta": {"hits": 1, "many": [{"one": 1}, None]}})

@@ -173,7 +173,7 @@ def _freeze(child, memory, domain):
     """Wait until its keeper is outside of SQLite's gate, which would block all other processes."""
     place = SqlitePlace(memory)
     child.freeze()
-    while domain == "embedded" and place.is_held_up_by(child.pid):
+    while domain == "embedded" and place.is_blocked_by(child.pid):
         child.thaw()
         child.freeze()
 
