@@ -41,7 +41,7 @@ def record_success(lease: Lease) -> None:
     if isinstance(lease, OnceClaim):
         # For people to read: only the engine's clock decides how long the success counts.
         lease.result = {"by": str(lease.holder), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        lease.store_success()
+        lease._store_success()
 
 
 def earlier_success(claimed: OnceClaim, waited: float) -> EarlierSuccess:

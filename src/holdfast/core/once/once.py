@@ -163,10 +163,10 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         if self._earlier is not None:
             return
         if error is None:
-            self.store_success()
+            self._store_success()
         await self.leave_steps(error)
 
-    def store_success(self) -> None:
+    def _store_success(self) -> None:
         """Make the release store the marker, with the result."""
         mark = MarkDone(self.name, self._marker(), self._options.window_ms)
         self.end_with = lambda release: FinishOnce(release, mark)

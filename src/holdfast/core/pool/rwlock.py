@@ -34,6 +34,9 @@ _SHARE_PPM = 1
 class RWLockModeBase(LockBase):
     """One mode of a read-write lock: a lock's settings, and whether it reads or writes."""
 
+    # The objects of a client for one lock use it among each other.
+    _internal = frozenset(("leases_of",))
+
     def __init__(self, client: Client, name: str, *, mode: str, **settings: Any) -> None:
         client.refuse_without(Capability.POOLS)
         self.mode = mode
