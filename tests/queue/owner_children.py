@@ -58,7 +58,7 @@ def own(url, journal, pod, most=1000):
                 if event.assignment.key == "poison":
                     os.kill(os.getpid(), signal.SIGKILL)
             elif isinstance(event, holdfast.AssignmentLost):
-                note("lost", event.assignment, accepted(event.assignment.done), store.write(event.assignment))
+                note("lost", event.assignment, accepted(event.assignment.ack), store.write(event.assignment))
             while asked:
                 asked.pop()
                 for assignment in owner.assignments.values():

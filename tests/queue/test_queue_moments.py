@@ -30,7 +30,7 @@ def effects(journal):
 
 
 def add_dead_letters(queue, count):
-    """Add that many dead letters, and return their ids."""
+    """Add that many dead dead_letters, and return their ids."""
     ids = queue.publish_many(range(count))
 
     def handle(_message):
@@ -46,17 +46,17 @@ def test_a_redrive_that_is_killed_leaves_each_message_in_one_place(client, start
     The next redrive does the rest, and each message is handled once.
     """
     queue = jobs(client)
-    letters = add_dead_letters(queue, MANY)
+    dead_letters = add_dead_letters(queue, MANY)
     start("work", concurrency=16, prefetch=16).wait_ready(WAIT_S)
     redriving = start("redrive", rate=MANY / 2)
     eventually(lambda: len(effects(journal)) > MANY // 10, WAIT_S, "some that are done")
     redriving.kill()
     eventually(lambda: sum(queue.stats()[1:5]) == 0, WAIT_S, "an end of what was sent again")
 
-    left = {letter.id for letter in queue.dlq.list(limit=MANY)}
+    left = {each.id for each in queue.dlq.list(limit=MANY)}
     done = effects(journal)
     assert left
-    assert left | done.keys() == letters
+    assert left | done.keys() == dead_letters
     assert left.isdisjoint(done)
     assert queue.check()
     assert queue.dlq.redrive() == len(left)
