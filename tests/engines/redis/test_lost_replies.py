@@ -228,7 +228,7 @@ def test_a_release_that_cannot_be_said_returns_with_a_warning_and_is_said_later(
 
     assert time.monotonic() - began < 2 + 2
     assert "release_delayed" in slow.kinds()
-    assert "release delayed 'x'" in caplog.text
+    assert "release_delayed 'x'" in caplog.text
     assert slow.kinds("lost") == []
     assert other.lock("x").try_acquire() is None
     proxy.accept()
