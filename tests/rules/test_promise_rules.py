@@ -245,7 +245,7 @@ def test_sentinels_without_a_replica_are_reported(known):
     """All works as before, until the day on which another server would have to take its place."""
     facts = ServerFacts(role="primary", replicas=0, known=known, aof=False, cluster=False, sentinels=True)
 
-    assert [text for text in promised(facts).reasons if "nobody could take its place" in text]
+    assert [text for text in promised(facts).reasons if "none could replace it" in text]
     assert "start a replica of it" in promised(facts).changes
     assert "start a replica of it" not in promised(facts._replace(replicas=1)).changes
     assert "start a replica of it" not in promised(facts._replace(known=0, sentinels=False)).changes

@@ -1,15 +1,15 @@
--- Let a holder in and run its commands, in one step; or refuse both.
+-- Check the fence of a holder and run its commands, in one step; or refuse both.
 --
 -- KEYS[1]  stamp    hash {fence, token, write, answer}
--- KEYS[2]  guarded  the key itself; then whatever else the commands touch, all in one slot
+-- KEYS[2]  guarded  the key itself; then all other keys of the commands, in one slot
 -- ARGV[1]  fence
 -- ARGV[2]  token
--- ARGV[3]  write    random, new for each call: one that is sent twice is applied once
--- ARGV[4]  words    how many words the first command has, and then they; then the same of the next one
+-- ARGV[3]  write    random, new for each call: a call that is sent twice is applied once
+-- ARGV[4…] commands for each: the number of its arguments, and the arguments
 --
 -- Returns  {1, {answer of each command}} | {0, newest fence}
 --
--- Same law as rules/guard.py: accepts.
+-- Twin of rules/guard.py: accepts.
 
 local seen = redis.call('HMGET', KEYS[1], 'fence', 'token', 'write', 'answer')
 local fence, newest = tonumber(ARGV[1]), tonumber(seen[1] or '0')
@@ -24,14 +24,14 @@ if fence == newest and ARGV[3] == seen[3] then
   return before.err and redis.error_reply(before.err) or { 1, before }
 end
 
--- First of all: a command that fails must not leave the door open to older holders.
+-- First: a command that fails must not let older holders in.
 redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'token', ARGV[2])
 local answers, at = {}, 4
 while at <= #ARGV do
   local last = at + tonumber(ARGV[at])
   local answer = redis.pcall(unpack(ARGV, at + 1, last))
   if type(answer) == 'table' and answer.err then
-    -- What came before it was applied: so this call, too, is answered from memory if it is sent again.
+    -- The commands before it were applied, so a second copy of this call gets the same answer too.
     redis.call('HSET', KEYS[1], 'write', ARGV[3], 'answer', cmsgpack.pack({ err = answer.err }))
     return answer
   end

@@ -211,8 +211,8 @@ local time = redis.call('TIME')
 local base = time[1] * 1000000 + time[2] - 1000000 * 60
 for i = 1, tonumber(ARGV[1]) do
   local entry = string.format('%.0f', base + i)
-  redis.call('HSET', KEYS[1] .. ':m', entry, '1 0 0 0 0 0\\n' .. #entry .. ' 0 0 0\\n' .. entry .. 'x')
-  redis.call('RPUSH', KEYS[1] .. ':s:', entry)
+  redis.call('HSET', KEYS[1] .. ':messages', entry, '1 0 0 0 0 0\\n' .. #entry .. ' 0 0 0\\n' .. entry .. 'x')
+  redis.call('RPUSH', KEYS[1] .. ':ready:', entry)
 end
 """
 

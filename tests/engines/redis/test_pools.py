@@ -226,8 +226,8 @@ def test_places_whose_keys_were_lost_stop_nobody(pool, one_server, share):
     for waiter in waiters:
         waiter.start()
     eventually(lambda: pool.stats().waiting == 2)
-    (seats,) = [key for key in one_server.command("KEYS", "*") if key.endswith(b":pool:w")]
-    one_server.command("DEL", seats)
+    (waiters_key,) = [key for key in one_server.command("KEYS", "*") if key.endswith(b":pool:waiters")]
+    one_server.command("DEL", waiters_key)
 
     assert pool.stats().trouble == ""
     item.release()

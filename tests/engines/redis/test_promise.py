@@ -6,7 +6,7 @@ from redis_faces import paired
 from holdfast import InvalidConfig, PromiseNotKept, Unavailable
 from holdfast.clock import NS
 from holdfast.core import promise as promise_watch
-from holdfast.engines.redis.server_info import read
+from holdfast.engines.redis.server_info import facts_from
 from holdfast.testing import eventually
 from holdfast.testing.ports import Port
 from holdfast.testing.servers import available, missing
@@ -108,8 +108,8 @@ def test_what_may_not_be_asked_is_told_as_not_seen(server, new_server, place_on)
 
 def test_a_setting_that_is_told_as_nothing_is_told_as_not_seen():
     """Some services hide a setting by an empty list. One that says no word of rewriting does not flush always."""
-    hidden = read(["role:master\r\naof_enabled:1\r\n", [], [], []])
-    partly = read(["role:master\r\naof_enabled:1\r\n", ["appendfsync", "always"], [], ["", "0"]])
+    hidden = facts_from(["role:master\r\naof_enabled:1\r\n", [], [], []])
+    partly = facts_from(["role:master\r\naof_enabled:1\r\n", ["appendfsync", "always"], [], ["", "0"]])
 
     assert [what.partition(":")[0] for what in hidden.unseen] == [
         "CONFIG GET appendfsync",
