@@ -249,8 +249,8 @@ class StoredPool:
         self._cursor, self.kind = cursor, kind
         found = cursor.execute(_LOAD, (kind, name)).fetchone()
         if found is None:
-            select = f"INSERT INTO pool (kind, name, look_us, {_TOTALS}) VALUES (?, ?, 0{', ?' * 10})"  # noqa: S608
-            found = (cursor.execute(select, (kind, name, *_PoolTotals())).lastrowid, *_PoolTotals())
+            insert = f"INSERT INTO pool (kind, name, look_us, {_TOTALS}) VALUES (?, ?, 0{', ?' * 10})"  # noqa: S608
+            found = (cursor.execute(insert, (kind, name, *_PoolTotals())).lastrowid, *_PoolTotals())
         self._id, totals = found[0], _PoolTotals(*found[1:])
         self.fence, self.permits = totals.fence, totals.permits
         self.size, self._taken, self._cooling, self._free = (totals.size, totals.taken, totals.cooling, totals.free)

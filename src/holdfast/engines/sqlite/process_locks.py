@@ -113,7 +113,9 @@ class LockFile:
         pid = self.holder(0)
         reading = pid is None and not self.mine_now()  # the gate is open: a thread of this process reads a snapshot
         who = "another thread of this process" if reading else f"process {pid}"
-        return Unavailable("sqlite", "stalled", f"{who} has been inside the gate of {self.path} for too long")
+        return Unavailable(
+            "sqlite", "stalled", f"{who} has been inside the gate of {self.path} for too long: resume or end it"
+        )
 
     def enter(self, until_s: float) -> None:
         """Lock byte 0 for this process, or raise `Unavailable`, which names the process that has it.
