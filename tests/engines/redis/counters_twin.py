@@ -1,4 +1,4 @@
-"""Run a counter's script and its rule side by side, under a clock that a test moves forwards and back: see script_twin."""
+"""Run a counter's script and its rule side by side, under a clock that a test moves: see script_twin.py."""
 
 from dataclasses import dataclass
 from typing import Any

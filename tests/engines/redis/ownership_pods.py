@@ -63,7 +63,8 @@ class Pod:
 
 def all_owned(pods, keys, longest_s=60):
     """Wait until every key has an owner; by key, the works of all pods."""
-    eventually(lambda: {key for pod in pods for key in pod.assignments} == keys, longest_s, f"owners of {len(keys)} streams")
+    owned = f"owners of {len(keys)} streams"
+    eventually(lambda: {key for pod in pods for key in pod.assignments} == keys, longest_s, owned)
     return {key: work for pod in pods for key, work in pod.assignments.items()}
 
 

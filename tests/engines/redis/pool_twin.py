@@ -121,12 +121,12 @@ class PoolTwin:
         self._link = RedisConnection(connector_of(config.settings(url)))
         self._packers = {client: Packer(PREFIX, client, MEMORY_MS) for client in (*CLIENTS, STRANGER)}
         self._shas = {}
-        for kind in commands_of(RuleKind.POOL):
-            script = SCRIPTS[kind]
+        for command in commands_of(RuleKind.POOL):
+            script = SCRIPTS[command]
             text = _BETWEEN + (script.text if mutation is None else mutation.applied_to(script.text))
             loaded = self._ask(packed("SCRIPT", "LOAD", text))
             assert loaded == hashlib.sha1(text.encode()).hexdigest()
-            self._shas[kind] = (script.sha.encode(), loaded.encode())
+            self._shas[command] = (script.sha.encode(), loaded.encode())
         self._move = self._ask(packed("SCRIPT", "LOAD", MOVE))
         self._look = self._ask(packed("SCRIPT", "LOAD", ENDLESS))
 

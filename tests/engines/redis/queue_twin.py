@@ -123,14 +123,14 @@ class Step:
 
 # How the arguments of a step become a command.
 COMMANDS = {
-    Publish: lambda twin, _, arguments: Publish(NAME, arguments[0], twin.new_messages(arguments[0], arguments[2]), arguments[1]),
+    Publish: lambda twin, _, given: Publish(NAME, given[0], twin.new_messages(given[0], given[2]), given[1]),
     Join: lambda _, token, arguments: Join(NAME, token, f"holder {token}", f"läbel {token}", *arguments),
     ConsumerHeartbeat: lambda _, token, ttl_ms: ConsumerHeartbeat(NAME, token, ttl_ms),
     Leave: lambda _, token, __: Leave(NAME, token),
-    Receive: lambda twin, token, arguments: Receive(
-        NAME, token, *arguments[:3], twin.had(token, arguments[3]), *arguments[4:6], *map(partial(twin.seen, token), arguments[6:])
+    Receive: lambda twin, token, given: Receive(
+        NAME, token, *given[:3], twin.had(token, given[3]), *given[4:6], *map(partial(twin.seen, token), given[6:])
     ),
-    RecordOutcomes: lambda twin, token, arguments: RecordOutcomes(NAME, token, twin.outcomes(token, arguments[0]), arguments[1]),
+    RecordOutcomes: lambda twin, token, given: RecordOutcomes(NAME, token, twin.outcomes(token, given[0]), given[1]),
     ReclaimExpired: lambda _, __, arguments: ReclaimExpired(NAME, *arguments),
     TakeOver: lambda _, token, arguments: TakeOver(NAME, token, *arguments),
     GetDeadLetter: lambda twin, _, arguments: GetDeadLetter(NAME, *twin.ids(arguments[0])),
@@ -140,7 +140,7 @@ COMMANDS = {
 
 
 class RedisQueueState(MemoryQueueState):
-    """A state like the server's: the time of a delivery is its fence, and a session that announces its expiry has a key."""
+    """A state like the server's: the time of a delivery is its fence, and an announced session has a key."""
 
     def __init__(self):
         super().__init__()
@@ -207,7 +207,7 @@ class QueueTwin:
     def _advance(self, after_us):
         self.now_us += after_us
         self.state.alive = {token: end for token, end in self.state.alive.items() if end > self.now_us}
-        self.state.earlier_result("", self.now_us)  # an expired result is gone for good, even if the clock is set back now
+        self.state.earlier_result("", self.now_us)  # expired results are gone for good
         seconds, micros = divmod(self.now_us, 1_000_000)
         if not self._ask(packed("EVALSHA", self._move, "1", BASE, str(seconds), str(micros))):
             # The server has forgotten the queue; deduplication keys and results have keys of their own.

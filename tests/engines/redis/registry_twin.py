@@ -88,8 +88,10 @@ class RegistryTwin:
             rule = store.answer_all((command,), None)[0]
             script, woken, endless = self._by_script(step.client, command, clock.now_us)
             facts = {
-                "answer": (rule, script), "wake-up": (store.waiter_registry.tokens, woken), "keys that never expire": ([], endless),
-            }  # fmt: skip
+                "answer": (rule, script),
+                "wake-up": (store.waiter_registry.tokens, woken),
+                "keys that never expire": ([], endless),
+            }
             for fact, (wanted, found) in facts.items():
                 if wanted != found:
                     raise Difference(

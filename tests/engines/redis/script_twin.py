@@ -186,7 +186,7 @@ class Twin:
             self.record = Record()
 
     def _resolved(self, command):
-        """Fill in a fence, which is unknown before the program runs: 0 stands for the present one, 1 for an older one."""
+        """Fill in a fence, which is unknown before the program runs: 0 is the present one, 1 an older one."""
         if not isinstance(command, Break):
             return command
         holder = self._present(self.record, self.heartbeats).holder

@@ -140,7 +140,10 @@ PLANTS = {
     "held by two": (lambda do: do("ZADD", ":held:lazy", 5, do.of["held"]), [DOUBLE.replace("m2", "held")]),
     "in two lanes": (lambda do: do("RPUSH", ":ready:other", do.of["m2"]), [DOUBLE]),
     "under two entries": (
-        lambda do: (do("HSET", ":messages", STRAY, do("HGET", ":messages", do.of["m2"])), do("RPUSH", ":ready:low", STRAY)),
+        lambda do: (
+            do("HSET", ":messages", STRAY, do("HGET", ":messages", do.of["m2"])),
+            do("RPUSH", ":ready:low", STRAY),
+        ),
         [DOUBLE],
     ),
     "ready and dead": (

@@ -65,7 +65,9 @@ def token_commands(token):
 STEPS = [Step(jump, token[0], each) for token in TOKENS for each in token_commands(token) for jump in JUMPS_US]
 PROGRAMS = st.one_of(
     *(
-        st.lists(st.sampled_from(STEPS), min_size=least, max_size=least + 20).map(lambda steps: [change(*ITEMS), *steps])
+        st.lists(st.sampled_from(STEPS), min_size=least, max_size=least + 20).map(
+            lambda steps: [change(*ITEMS), *steps]
+        )
         for least in (1, 25)
     )
 )
@@ -76,7 +78,9 @@ WITNESSES = {
     ],
     "new items have an order of their own": [change("p", "q", "r", "s", "t")],
     "an unknown item is not removed": [change("p"), change("q", operation="remove"), borrow(0, "a1"), borrow(0, "b1")],
-    "no newcomer overtakes": [borrow(0, "a1"), borrow(0, "b1", share=("t", 340_000)), borrow(0, "c1"), give_back(0, "a1")],
+    "no newcomer overtakes": [
+        borrow(0, "a1"), borrow(0, "b1", share=("t", 340_000)), borrow(0, "c1"), give_back(0, "a1"),
+    ],
     "a dead borrower's item cools": [
         change("p"), borrow(0, "a1", 200, cooldown_ms=700), borrow(200_000, "b1"), borrow(700_000, "b1"),
     ],
@@ -89,25 +93,25 @@ WITNESSES = {
     ],
     "an item of two shares": [
         change(*ITEMS), borrow(0, "a1", share=("v", 700_000)), borrow(0, "b1", share=("w", 700_000)),
-        borrow(0, "c1", share=("v", 700_000)), borrow(0, "c2", share=("w", 700_000)), give_back(0, "a1"), give_back(0, "b1"),
-        borrow(0, "a2", share=("v", 700_000)), borrow(0, "b2", share=("w", 700_000)),
+        borrow(0, "c1", share=("v", 700_000)), borrow(0, "c2", share=("w", 700_000)), give_back(0, "a1"),
+        give_back(0, "b1"), borrow(0, "a2", share=("v", 700_000)), borrow(0, "b2", share=("w", 700_000)),
     ],
     "a share has no leaving items": [
-        change(*ITEMS), borrow(0, "a1"), borrow(0, "a2"), borrow(0, "b1"), change("p", leave=True), change("s", operation="add"),
-        borrow(0, "c1", share=("v", 700_000)), borrow(0, "c2", share=("v", 700_000)), give_back(0, "a1"), give_back(0, "a2"),
-        give_back(0, "b1"),
+        change(*ITEMS), borrow(0, "a1"), borrow(0, "a2"), borrow(0, "b1"), change("p", leave=True),
+        change("s", operation="add"), borrow(0, "c1", share=("v", 700_000)), borrow(0, "c2", share=("v", 700_000)),
+        give_back(0, "a1"), give_back(0, "a2"), give_back(0, "b1"),
     ],
     "items come back at different times": [
-        change("p", "q"), borrow(0, "a1", 20_000), borrow(0, "a2", 1000), borrow(0, "b1"), send(0, "b", PoolHeartbeat(NAME)),
-        send(1_000_001, "b", PoolHeartbeat(NAME)),
+        change("p", "q"), borrow(0, "a1", 20_000), borrow(0, "a2", 1000), borrow(0, "b1"),
+        send(0, "b", PoolHeartbeat(NAME)), send(1_000_001, "b", PoolHeartbeat(NAME)),
     ],
     "the first waiter that may use it": [
         change("p", "q"), borrow(0, "a1"), borrow(0, "b1", share=("t", 500_000)), borrow(0, "b2", share=("t", 500_000)),
         borrow(0, "c1"), borrow(0, "c2"), give_back(0, "a1"), give_back(0, "b1"), give_back(0, "c1"),
     ],
     "an offer is missed": [
-        change("p"), borrow(0, "a1"), borrow(0, "b1"), borrow(0, "c1"), give_back(0, "a1"), send(1_000_001, "c", PoolHeartbeat(NAME)),
-        send(0, "b", PoolHeartbeat(NAME)),
+        change("p"), borrow(0, "a1"), borrow(0, "b1"), borrow(0, "c1"), give_back(0, "a1"),
+        send(1_000_001, "c", PoolHeartbeat(NAME)), send(0, "b", PoolHeartbeat(NAME)),
     ],
     "an offer is repeated": [
         change("p"), borrow(0, "a1"), borrow(0, "b1"), give_back(0, "a1"), send(0, "b", PoolHeartbeat(NAME)),
@@ -117,14 +121,16 @@ WITNESSES = {
         send(1_000_001, "c", PoolHeartbeat(NAME)),
     ],
     "a lent item leaves": [
-        change("p", "q"), borrow(0, "a1"), change("q", leave=True), change("r", operation="add"), give_back(0, "a1"), borrow(0, "b1"),
-        borrow(0, "c1"),
+        change("p", "q"), borrow(0, "a1"), change("q", leave=True), change("r", operation="add"), give_back(0, "a1"),
+        borrow(0, "b1"), borrow(0, "c1"),
     ],
     "a leaving item stays after all": [
-        change("p"), borrow(0, "a1"), change(leave=True), change("p", operation="add"), give_back(0, "a1"), borrow(0, "b1"),
+        change("p"), borrow(0, "a1"), change(leave=True), change("p", operation="add"), give_back(0, "a1"),
+        borrow(0, "b1"),
     ],
     "the pool is emptied under waiters": [
-        change("p"), borrow(0, "a1"), borrow(0, "b1"), borrow(0, "c2"), change(leave=True), borrow(0, "b1"), give_back(0, "a1"),
+        change("p"), borrow(0, "a1"), borrow(0, "b1"), borrow(0, "c2"), change(leave=True), borrow(0, "b1"),
+        give_back(0, "a1"),
     ],
     "a renewal that was overtaken": [
         change("p"), borrow(0, "a1", 20_000), send(0, "a", Extend(NAME, "", "a1", 200)), borrow(200_000, "b1"),
@@ -160,7 +166,8 @@ WITNESSES = {
     ],
     "an item is cooled by hand": [
         change("p"), borrow(0, "a1"), borrow(0, "b2"), send(0, "c", CoolItem(NAME, "p", 400)), give_back(0, "a1"),
-        give_back(0, "b2"), send(0, "c", CoolItem(NAME, "p", 400)), borrow(0, "a2"), send(0, "c", CoolItem(NAME, "p", 0)),
+        give_back(0, "b2"), send(0, "c", CoolItem(NAME, "p", 400)), borrow(0, "a2"),
+        send(0, "c", CoolItem(NAME, "p", 0)),
     ],
     "a waiter stops waiting": [
         change("p"), borrow(0, "a1"), borrow(0, "b1"), borrow(0, "b1", wait=False), borrow(0, "c1"),
@@ -168,7 +175,8 @@ WITNESSES = {
     ],
     "an offer lapses in a pool that was emptied": [
         change("p"), borrow(0, "a1"), borrow(0, "b1", share=("t", 340_000)), give_back(0, "a1"),
-        change("p", operation="remove", leave=True), send(1_000_001, "c", PoolHeartbeat(NAME)), borrow(0, "b1", share=("t", 340_000)),
+        change("p", operation="remove", leave=True), send(1_000_001, "c", PoolHeartbeat(NAME)),
+        borrow(0, "b1", share=("t", 340_000)),
     ],
 }  # fmt: skip
 
@@ -277,7 +285,8 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_mistake_in_a_script_of_a_pool_is_noticed(one_server, mutation):
     """A comparison is worth what it catches: each of these mistakes would be one line in a review."""
-    assert any(mutation.line in SCRIPTS[kind].text for kind in commands_of(RuleKind.POOL)), "the line is no longer there"
+    texts = [SCRIPTS[kind].text for kind in commands_of(RuleKind.POOL)]
+    assert any(mutation.line in text for text in texts), "the line is no longer there"
     twin = PoolTwin(one_server.url, mutation.kind, mutation)
 
     def differs(program):

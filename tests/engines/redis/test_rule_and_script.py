@@ -74,25 +74,29 @@ WITNESSES = {
         acquire(0, "a1"), acquire(0, "b1"), acquire(0, "c1"), send(0, "a", ReleaseLease(NAME, "a1", to="c1")),
     ],
     "the lease is handed over twice": [
-        acquire(0, "a1"), acquire(0, "b1"), acquire(0, "c1"), send(0, "a", ReleaseLease(NAME, "a1")), acquire(0, "a2"), acquire(0, "b1"),
-        send(0, "b", ReleaseLease(NAME, "b1")),
+        acquire(0, "a1"), acquire(0, "b1"), acquire(0, "c1"), send(0, "a", ReleaseLease(NAME, "a1")),
+        acquire(0, "a2"), acquire(0, "b1"), send(0, "b", ReleaseLease(NAME, "b1")),
     ],
     "the first waiter is silent when it would be next": [
         acquire(0, "a1", 20_000), acquire(0, "b1"), acquire(0, "c1"), send(4_999_999, "c", WaiterHeartbeat(NAME)),
         send(1, "a", ReleaseLease(NAME, "a1")),
     ],
     "an offer is renewed by its waiter": [
-        acquire(0, "a1"), acquire(0, "b1"), send(0, "a", ReleaseLease(NAME, "a1")), send(0, "b", Renew(NAME, "b1", 1000)),
+        acquire(0, "a1"), acquire(0, "b1"), send(0, "a", ReleaseLease(NAME, "a1")),
+        send(0, "b", Renew(NAME, "b1", 1000)),
     ],
     "an offer is renewed": [acquire(0, "a1", 200), acquire(0, "b1", 1000), send(200_000, "b", Renew(NAME, "b1", 1000))],
     "a heartbeat keeps a waiter": [
-        acquire(0, "a1", 20_000), acquire(0, "b1"), send(4_999_999, "b", WaiterHeartbeat(NAME)), send(1, "c", WaiterHeartbeat(NAME)),
+        acquire(0, "a1", 20_000), acquire(0, "b1"), send(4_999_999, "b", WaiterHeartbeat(NAME)),
+        send(1, "c", WaiterHeartbeat(NAME)),
     ],
     "a heartbeat removes a silent waiter": [
-        acquire(0, "a1", 200), acquire(0, "a2", 200), send(5_000_000, "b", WaiterHeartbeat(NAME)), acquire(0, "a1", 200),
+        acquire(0, "a1", 200), acquire(0, "a2", 200), send(5_000_000, "b", WaiterHeartbeat(NAME)),
+        acquire(0, "a1", 200),
     ],
     "two join in one step": [
-        acquire(0, "a1", 200), acquire(0, "b1"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)), acquire(1_000_001, "a2"),
+        acquire(0, "a1", 200), acquire(0, "b1"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)),
+        acquire(1_000_001, "a2"),
     ],
     "an offer outlives the heartbeat of its client": [
         acquire(0, "a1", 20_000), acquire(0, "b1", 20_000), send(4_999_999, "a", ReleaseLease(NAME, "a1")),
@@ -108,11 +112,13 @@ WITNESSES = {
     ],
     "a lease is renewed for less": [acquire(0, "a1"), send(0, "a", Renew(NAME, "a1", 800))],
     "the line is listed just as an offer lapses": [
-        acquire(0, "a1", 200), acquire(0, "b1"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)), send(1_000_000, "c", Show(NAME)),
+        acquire(0, "a1", 200), acquire(0, "b1"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)),
+        send(1_000_000, "c", Show(NAME)),
     ],
     "a waiter that was late will pop again": [
-        acquire(0, "a1", 200), acquire(0, "b2"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)), send(1_000_000, "c", WaiterHeartbeat(NAME)),
-        acquire(0, "b2"), acquire(0, "c1"), send(0, "c", ReleaseLease(NAME, "c1")),
+        acquire(0, "a1", 200), acquire(0, "b2"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)),
+        send(1_000_000, "c", WaiterHeartbeat(NAME)), acquire(0, "b2"), acquire(0, "c1"),
+        send(0, "c", ReleaseLease(NAME, "c1")),
     ],
     "a waiting line outlives its record": [
         acquire(0, "a1", 200), acquire(0, "b1"), acquire(61_000_000, "c1"), acquire(0, "a2"), send(0, "c", Show(NAME)),
@@ -124,24 +130,29 @@ WITNESSES = {
     "a lapsed lease is renewed": [acquire(0, "a1", 200), send(200_000, "a", Renew(NAME, "a1", 200))],
     "a waiter stops waiting": [acquire(0, "a1"), acquire(0, "b1"), acquire(0, "b1", wait=False)],
     "a released token is resent": [
-        acquire(0, "a1"), send(0, "a", ReleaseLease(NAME, "a1", tombstone=True)), acquire(0, "b1"), send(0, "b", ReleaseLease(NAME, "b1")),
-        send(0, "a", Undo(NAME, "a1")), acquire(0, "a1"), send(0, "a", Renew(NAME, "a1", 200)),
+        acquire(0, "a1"), send(0, "a", ReleaseLease(NAME, "a1", tombstone=True)), acquire(0, "b1"),
+        send(0, "b", ReleaseLease(NAME, "b1")), send(0, "a", Undo(NAME, "a1")), acquire(0, "a1"),
+        send(0, "a", Renew(NAME, "a1", 200)),
     ],
     "an offer that was made is renewed": [
-        acquire(0, "a1", 200), acquire(0, "b1", 1000), send(200_000, "c", WaiterHeartbeat(NAME)), send(0, "b", Renew(NAME, "b1", 1000)),
+        acquire(0, "a1", 200), acquire(0, "b1", 1000), send(200_000, "c", WaiterHeartbeat(NAME)),
+        send(0, "b", Renew(NAME, "b1", 1000)),
     ],
     "a silent waiter is removed by the release": [
-        acquire(0, "a1", 20_000), acquire(0, "b1"), acquire(0, "c1"), acquire(0, "c2"), send(4_999_999, "c", WaiterHeartbeat(NAME)),
-        send(1, "a", ReleaseLease(NAME, "a1")),
+        acquire(0, "a1", 20_000), acquire(0, "b1"), acquire(0, "c1"), acquire(0, "c2"),
+        send(4_999_999, "c", WaiterHeartbeat(NAME)), send(1, "a", ReleaseLease(NAME, "a1")),
     ],
     "another token renews": [acquire(0, "a2"), send(0, "a", Renew(NAME, "a1", 3000))],
     "another token releases": [
-        acquire(0, "a2"), send(0, "a", ReleaseLease(NAME, "a1")), send(0, "a", ReleaseLease(NAME, "a1", tombstone=True)),
+        acquire(0, "a2"), send(0, "a", ReleaseLease(NAME, "a1")),
+        send(0, "a", ReleaseLease(NAME, "a1", tombstone=True)),
     ],
     "a lapsed lease is released": [acquire(0, "a1", 200), send(200_000, "a", ReleaseLease(NAME, "a1"))],
     "an acquire is sent twice": [acquire(0, "a1", 200), acquire(1, "a1", 200)],
     "a released token acquires again": [acquire(0, "a1"), send(0, "a", ReleaseLease(NAME, "a1")), acquire(0, "a1")],
-    "an offer is repeated to its client": [acquire(0, "a2", 200), acquire(0, "a1", 200), acquire(200_000, "a2"), send(0, "a", WaiterHeartbeat(NAME))],
+    "an offer is repeated to its client": [
+        acquire(0, "a2", 200), acquire(0, "a1", 200), acquire(200_000, "a2"), send(0, "a", WaiterHeartbeat(NAME)),
+    ],
     "an offer is confirmed later": [
         acquire(0, "a2"), acquire(0, "a1"), send(0, "a", ReleaseLease(NAME, "a2", tombstone=True)), acquire(1, "a1"),
     ],
