@@ -194,7 +194,7 @@ def test_an_error_that_leaves_the_block_of_a_client_appears_soon(face):
 
     assert 1 <= seen - raised < 10
     assert lease.lost.reason == "closed"
-    ((at, _),) = [each for each in logged if name in each[1] and "closing waits for 1 s" in each[1]]
+    ((at, _),) = [each for each in logged if name in each[1] and "close() waits for 1 s at most" in each[1]]
     assert at - raised < 1
 
 

@@ -392,14 +392,14 @@ def test_new_leases_do_not_wake_a_busy_keeper(face):
     there, go = wire.hold(Renew)
     first = client.lock("first", ttl=3).acquire(timeout=5)
     assert there.wait(10)
-    keeper.stir = lambda: woken.append(True)
+    keeper.wake = lambda: woken.append(True)
 
     later = [client.lock(f"later/{number}", ttl=30).acquire(timeout=5) for number in range(20)]
     assert woken == []
     soon = client.lock("soon", ttl=3).acquire(timeout=5)
     assert woken == [True]
 
-    del keeper.stir
+    del keeper.wake
     keeper.wake()
     go.set()
     for lease in (*later, soon):
