@@ -73,7 +73,7 @@ def test_a_release_wakes_a_waiter_of_another_client(connect):
     got[0][0].release()
 
 
-def test_waiters_ask_again_where_the_server_sends_no_notifications(connect, hub, monkeypatch):
+def test_waiters_poll_where_the_server_sends_no_notifications(connect, hub, monkeypatch):
     """Waiting is slower then, and does not fail."""
     one, other = connect(), connect()
     monkeypatch.setattr(type(one._client.engine), "subscribe", lambda *_: None)

@@ -27,7 +27,7 @@ def wake_session(path: str, token: str) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return  # no listener: the client is dead, or has not opened its pipe yet and will ask again
+        return  # no listener: the client is dead, or has not opened its pipe yet and will send its command again
     try:
         os.write(pipe, token.encode() + b"\n")
     except OSError:
@@ -137,7 +137,7 @@ class LazyFifoListener:
         self.failed = False
 
     def listen(self, ahead: Iterable[int], new: Callable[[], FifoListener]) -> bool:
-        """Listen for a waiter behind these processes; return true if it must ask again, as a wake-up may be lost."""
+        """Listen for a waiter behind these processes; return true if it must send its command again."""
         with self._lock:
             if self._closed:
                 return True  # the next command raises `Closed`

@@ -28,7 +28,7 @@ from holdfast.clock import SYSTEM, Clock
 from holdfast.commands import Acquire, Busy, WaiterHeartbeat
 from holdfast.engines.interface import EngineEvent
 from holdfast.engines.transport import BaseEngine, BaseTransport, BlockingTransport
-from holdfast.engines.wakeups import AskAgain, WaiterRegistry
+from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason
 from holdfast.names import new_token
 from holdfast.rules import Moment, Record, forget_at_us
@@ -112,7 +112,7 @@ class RemoteEngine(BaseEngine):
         self.restarts = self.restarted_ns = 0
         self._server_id = ""
         self._events: deque[EngineEvent] = deque()
-        self._pauses = AskAgain()
+        self._pauses = PollSchedule()
         self._guard = threading.Lock()
         self._subscription: Callable[[], None] | None = None
         self._subscribed = self._closed = False
@@ -131,7 +131,7 @@ class RemoteEngine(BaseEngine):
         """Receive the notifications for `self.client` on a thread; return a function that ends that.
 
         Call `wake(token)` for each notification, and `missed()` after a reconnect, when some may be lost. Return `None`
-        if the server has no notifications: then waiters ask again by themselves.
+        if the server has no notifications: then waiters poll.
         """
         return None
 
@@ -187,13 +187,13 @@ class RemoteEngine(BaseEngine):
         self.waiter_registry.wake_all(but=token)
         return True  # a wake-up may have been missed before the subscription
 
-    def ask_again_ns(self, token: str, until_ns: int) -> int:
+    def next_poll_ns(self, token: str, until_ns: int) -> int:
         if self._subscription is not None:
             return until_ns
         return self._pauses.next_ns(token, until_ns)
 
     def end_wait(self, token: str) -> None:
-        """Forget when this waiter asks again."""
+        """Forget the poll schedule of this waiter."""
         self._pauses.forget(token)
 
     def refuse_closed(self) -> None:

@@ -31,8 +31,8 @@ class WakeupListener(Protocol):
     def listen(self, token: str) -> bool:
         """Make sure that wake-ups for this waiter arrive; return true if one may have been missed until now."""
 
-    def ask_again_ns(self, token: str, until_ns: int) -> int:  # noqa: ARG002 - for engines whose wake-ups may not arrive
-        """Return when a waiter asks again without a wake-up, at most `until_ns`."""
+    def next_poll_ns(self, token: str, until_ns: int) -> int:  # noqa: ARG002 - for engines whose wake-ups may not arrive
+        """Return when a waiter polls, if no wake-up comes before; at most `until_ns`."""
         return until_ns
 
 
@@ -111,7 +111,7 @@ class BaseTransport:
         return reply
 
     async def wait(self, command: AcquireCommand, until_ns: int) -> Answer | None:
-        await self.wait_for_wakeup(command.token, self._listener.ask_again_ns(command.token, until_ns))
+        await self.wait_for_wakeup(command.token, self._listener.next_poll_ns(command.token, until_ns))
         return None
 
     def expect(self, token: str) -> None:
@@ -123,7 +123,7 @@ class BaseTransport:
     async def wait_for_any(self, tokens: Sequence[str], waker: Waker, until_ns: int) -> Sequence[str]:
         for token in tokens:
             if await self.listen(token):
-                return tokens  # a wake-up may have been missed before the listener was open: the caller asks once more
+                return tokens  # a wake-up may have been missed before the listener was open: the caller tries again
 
         waiter_registry, added, woken = self._listener.waiter_registry, [], []
         try:

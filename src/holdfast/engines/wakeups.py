@@ -102,18 +102,18 @@ class WaiterRegistry:
                 self.wake(token)
 
 
-# A waiter without wake-ups asks again after the first pause; each pause is half as long again, up to the last.
+# A waiter without wake-ups polls after the first pause; each pause is half as long again, up to the last.
 _PAUSE_FIRST_NS, _PAUSE_LAST_NS = 50 * NS_PER_MS, 500 * NS_PER_MS
 
 
-class AskAgain:
-    """When the waiters of a client ask again, where wake-ups do not arrive: soon at first, then less often."""
+class PollSchedule:
+    """When the waiters of a client poll, where wake-ups do not arrive: soon at first, then less often."""
 
     def __init__(self) -> None:
         self._pauses: dict[str, int] = {}
 
     def next_ns(self, token: str, until_ns: int) -> int:
-        """Return when the waiter asks again, at most `until_ns`."""
+        """Return when the waiter polls next, at most `until_ns`."""
         pause_ns = self._pauses.get(token, _PAUSE_FIRST_NS)
         self._pauses[token] = min(_PAUSE_LAST_NS, pause_ns * 3 // 2)
         return min(until_ns, SYSTEM.now_ns() + int(pause_ns * random.uniform(0.7, 1.3)))  # noqa: S311 - spreads, no secret

@@ -96,14 +96,14 @@ def test_a_wrong_calendar_steals_no_lease_and_delays_none(child, connect, ahead_
         assert later.fence > entered["fence"]
 
 
-def test_waiters_on_a_network_ask_again_by_themselves(on_host):
-    """Wake-ups do not cross hosts; so waiters ask again, at most twenty times a second, and less and less often."""
+def test_waiters_on_a_network_poll(on_host):
+    """Wake-ups do not cross hosts; so waiters poll, at most twenty times a second, and less and less often."""
     holder, waiter = on_host("one"), on_host("two")
     lease = holder.lock("x").acquire()
     store = waiter._client.engine.store
     store._pipe = lambda client: f"/nowhere/{client}"
     holder._client.engine.store._pipe = store._pipe
-    pauses = [store.ask_again_ns("t", 2**62) - store.clock.now_ns() for _ in range(12)]
+    pauses = [store.next_poll_ns("t", 2**62) - store.clock.now_ns() for _ in range(12)]
     assert not waiter.promise().fifo
 
     lease.release()

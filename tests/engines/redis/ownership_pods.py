@@ -44,7 +44,7 @@ class Pod:
         return [getattr(event, "work", None) or event.key for event in self.news if isinstance(event, kind)]
 
     @property
-    def works(self):
+    def assignments(self):
         """What it has, by key."""
         lost = {work.fence for work in self.told(AssignmentLost)}
         return {work.key: work for work in self.told(Assigned) if work.fence not in lost}

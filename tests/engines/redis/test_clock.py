@@ -56,7 +56,7 @@ def test_a_clock_set_forward_ends_leases_early_and_is_told(place, clock):
     place.until("clock_jumped")
     assert jumps(place)[0] == pytest.approx(20, abs=1)
     eventually(lambda: first.lost, 5)
-    with pytest.raises(LeaseLost, match="before its time"):
+    with pytest.raises(LeaseLost, match="before its ttl was over"):
         first.release()
     promise = client.promise()
     assert promise.level == "efficiency only"

@@ -54,7 +54,7 @@ def test_nothing_else_that_ends_is_told(untold, listen):
     others = [
         alive_key("another queue", "t"),
         alive_key("q", "t", prefix="hf2:tenant"),
-        alive_key("q", "t", prefix="hf2"),
+        alive_key("q", "t", prefix="hf3"),
         "hf2:{q}:queue",
         "hf2:{q}:queue:alive",
         "hf2:{q}:queue:result:t",

@@ -28,7 +28,7 @@ def sessions(server):
 
 def doomed(queue):
     """A pod that takes everything, and is never heard of again."""
-    client = queue._client
+    client = queue._core.client
     run(client.send(Join("sessions", "doomed", "", "doomed", 1000, keeps_messages=True, announce_expiry=True)))
     return run(client.send(Receive("sessions", "doomed", 9))).deliveries
 
@@ -93,6 +93,6 @@ def test_engines_that_see_deaths_by_themselves_refuse_to_listen(url, tmp_path):
     """There is nothing to hear, so whoever asks for it is told."""
     with holdfast.connect(url.format(folder=tmp_path)) as hf:
         owner = hf.queue("sessions").owner(events="listen")
-        with pytest.raises(InvalidConfig, match="tells of no ends"), owner:
+        with pytest.raises(InvalidConfig, match="has no expiry events"), owner:
             pass
         assert hf.queue("sessions").consumers() == []

@@ -166,33 +166,33 @@ def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicate
     queues = {f"q{ttl_s}": ttl_s * 1000 for ttl_s in (2, 15, 40)}
     before, fences = Peer(primary.url), {}
     for name, ttl_ms in queues.items():
-        before.say(Publish(name, "call", tuple(NewMessage(f"{number}", b"1") for number in range(8))))
+        before.send(Publish(name, "call", tuple(NewMessage(f"{number}", b"1") for number in range(8))))
         for token in ("one", "two"):
-            before.say(Join(name, token, "", token, ttl_ms))
-            fences[name] = before.say(Receive(name, token, 3)).deliveries[-1].fence
+            before.send(Join(name, token, "", token, ttl_ms))
+            fences[name] = before.send(Receive(name, token, 3)).deliveries[-1].fence
     until = time.monotonic() + 1
     while time.monotonic() < until:  # all are heard of, and somebody looks, as it is while all is well
         for name, ttl_ms in queues.items():
-            before.say(look(name, ttl_ms))
+            before.send(look(name, ttl_ms))
             for token in ("one", "two"):
-                assert before.say(ConsumerHeartbeat(name, token, ttl_ms)) == Renewed()
+                assert before.send(ConsumerHeartbeat(name, token, ttl_ms)) == Renewed()
         time.sleep(0.1)
     in_step(primary, replica)
     promote(primary, replica)
     after = Peer(replica.url)
 
-    found = {name: after.say(look(name, ttl_ms)) for name, ttl_ms in queues.items()}
+    found = {name: after.send(look(name, ttl_ms)) for name, ttl_ms in queues.items()}
 
     assert {name: (each.consumers, each.requeued, each.dead_lettered) for name, each in found.items()} == dict.fromkeys(
         queues, (0, 0, 0)
     )
     assert found["q2"].postponed
     for name, ttl_ms in queues.items():
-        assert after.say(ConsumerHeartbeat(name, "one", ttl_ms)) == Renewed()
-        (delivery,) = after.say(Receive(name, "two", 1)).deliveries
+        assert after.send(ConsumerHeartbeat(name, "one", ttl_ms)) == Renewed()
+        (delivery,) = after.send(Receive(name, "two", 1)).deliveries
         assert delivery.fence > fences[name]
         for token in ("one", "two"):
-            after.say(Leave(name, token))
+            after.send(Leave(name, token))
     before.close()
     after.close()
     replica.command("FLUSHALL")
@@ -206,7 +206,7 @@ def walked(before, after, turn, **settings):
         parts.append(page.part)
         if len(peers) == 1 and turn(parts):
             peers.append(after)
-        return peers[-1].say(page)
+        return peers[-1].send(page)
 
     return run(check_consistency(ask, "q", **settings)), parts
 
@@ -215,11 +215,11 @@ def test_a_check_whose_server_is_replaced_in_its_course_tells_no_fault_that_is_n
     """What was taken here is ready there, and taken once more: seen before and after, it would be in two places."""
     primary, replica = replicated()
     before, after = Peer(primary.url), Peer(replica.url)
-    before.say(Publish("q", "call", (NewMessage("1", b"1"),)))
-    before.say(Join("q", "t", "", "t", 60_000))
+    before.send(Publish("q", "call", (NewMessage("1", b"1"),)))
+    before.send(Join("q", "t", "", "t", 60_000))
     in_step(primary, replica)
     cut_off(primary, replica)
-    assert len(before.say(Receive("q", "t", 1)).deliveries) == 1
+    assert len(before.send(Receive("q", "t", 1)).deliveries) == 1
 
     def turn(parts):
         if parts[-1] == DELAYED:
@@ -256,7 +256,7 @@ def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replic
     before, after, count = Peer(primary.url), Peer(replica.url), 2000
     for first in range(0, count, BATCH_MAX):
         drafts = tuple(NewMessage(f"{number}", b"1") for number in range(first, min(count, first + BATCH_MAX)))
-        before.say(Publish("q", f"call {first}", drafts))
+        before.send(Publish("q", f"call {first}", drafts))
     for _ in range(100):
         primary.command("LPOP", "hf2:{q}:queue:ready:")
     in_step(primary, replica)
@@ -281,7 +281,7 @@ def test_a_check_that_never_has_one_server_for_itself_gives_up(replicated):
     peers = Peer(primary.url), Peer(replica.url)
 
     async def ask(page):
-        return random.choice(peers).say(page)
+        return random.choice(peers).send(page)
 
     with pytest.raises(Unavailable, match="another server") as trouble:
         run(check_consistency(ask, "q"))
@@ -319,10 +319,10 @@ def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
     """The control: a promoted server does not forgive everything."""
     primary, replica = replicated()
     before = Peer(primary.url)
-    before.say(Publish("q", "call", (NewMessage("1", b"1"),)))
-    before.say(Join("q", "doomed", "", "doomed", 300))
-    assert len(before.say(Receive("q", "doomed", 1)).deliveries) == 1
-    before.say(ReclaimExpired("q", 200, 0, 300, 5))
+    before.send(Publish("q", "call", (NewMessage("1", b"1"),)))
+    before.send(Join("q", "doomed", "", "doomed", 300))
+    assert len(before.send(Receive("q", "doomed", 1)).deliveries) == 1
+    before.send(ReclaimExpired("q", 200, 0, 300, 5))
     in_step(primary, replica)
     promote(primary, replica)
     after = Peer(replica.url)
@@ -330,7 +330,7 @@ def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
 
     def found():
         nonlocal moved
-        moved += after.say(ReclaimExpired("q", 200, 0, 300, 5)).requeued
+        moved += after.send(ReclaimExpired("q", 200, 0, 300, 5)).requeued
         return moved
 
     eventually(found, 10, "a death that is found")

@@ -112,9 +112,9 @@ class Steps:
 
     def left(self, token, count):
         """All that this consumer has, a part at a time: how many each had, but for the last one."""
-        parts, others = [], self.say(GetStats("q")).held - count
+        parts, others = [], self.send(GetStats("q")).held - count
         while (answer := self.timed("leave with much", Leave("q", token))) == LeaveUnfinished():
-            parts.append(count + others - sum(parts) - self.say(GetStats("q")).held)
+            parts.append(count + others - sum(parts) - self.send(GetStats("q")).held)
         assert answer == Released()
         return parts
 
@@ -135,19 +135,19 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
     """T27: what dead fleets had comes back in parts, and each part is small in messages and in consumers alike."""
     many, parts = TIMES * COSTLY_BATCH_MAX, []
     steps.fill(many)
-    steps.say(Join("q", "rich", "", "rich", 1))
+    steps.send(Join("q", "rich", "", "rich", 1))
     steps.taken("rich", many)
     parts += steps.reaped("bring back what one had", many, 5)
     for number in range(many):
-        steps.say(Join("q", f"poor {number}", "", "poor", 1))
+        steps.send(Join("q", f"poor {number}", "", "poor", 1))
         steps.taken(f"poor {number}", 1)
     parts += steps.reaped("bury what many had", many, 1)
-    letters = steps.say(ListDeadLetters("q", "", many)).dead_letters
+    letters = steps.send(ListDeadLetters("q", "", many)).dead_letters
     for first in range(0, many, COSTLY_BATCH_MAX):
         ids = tuple(letter.message.id for letter in letters[first : first + COSTLY_BATCH_MAX])
         assert len(steps.timed("redrive", Redrive("q", ids, True, f"{next(NUMBERS)}")).ids) == len(ids)
 
-    steps.say(Join("q", "worker", "", "worker", 600_000))
+    steps.send(Join("q", "worker", "", "worker", 600_000))
     steps.settled("ack", steps.taken("worker", many), ACK)
     steps.fill(many, each=2)
     for _ in range(TIMES):
@@ -157,10 +157,10 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
     eventually(lambda: steps.timed("take of what is due", Receive("q", "worker", BATCH_MAX)).deliveries == (), 30)
     for number in range(TIMES):
         steps.fill(BATCH_MAX)
-        steps.say(Join("q", f"guest {number}", "", "guest", 60_000))
+        steps.send(Join("q", f"guest {number}", "", "guest", 60_000))
         steps.taken(f"guest {number}", BATCH_MAX)
         steps.timed("leave", Leave("q", f"guest {number}"))
-    steps.say(Join("q", "rich guest", "", "guest", 60_000))
+    steps.send(Join("q", "rich guest", "", "guest", 60_000))
     left = steps.left("rich guest", len(steps.taken("rich guest", TIMES * BATCH_MAX)))
     steps.settled("dead", steps.taken("worker", many), REJECT)
 

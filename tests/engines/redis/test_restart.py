@@ -81,7 +81,7 @@ def test_a_lease_that_lapsed_while_the_server_was_away_is_not_brought_back(new_s
     with pytest.raises(LeaseLost) as loss:
         held.release()
     assert loss.value.reason == "expired"
-    assert "before its time" not in str(loss.value)
+    assert "before its ttl was over" not in str(loss.value)
     other.show("x")
     lease.check()
     lease.release()
@@ -102,7 +102,7 @@ def test_a_lease_that_the_server_has_forgotten_is_told_to_have_ended_before_its_
         with pytest.raises(LeaseLost) as loss:
             lease.release()
         why[lease.name] = (loss.value.reason, loss.value.detail.partition(":")[0])
-    assert why == {"forgotten": ("expired", "before its time"), "broken": ("broken", "because")}
+    assert why == {"forgotten": ("expired", "before its ttl was over"), "broken": ("broken", "because")}
     assert len([event for event in place.events if event.detail.startswith("expired before its time")]) == 1
 
 
@@ -134,4 +134,4 @@ def test_a_short_restart_is_not_noticed_by_a_holder_that_need_not_renew(new_serv
 
     assert place.kinds("lost", "release_delayed") == [] or place.face == "asyncio"
     assert place.kinds("released") == ["released"]
-    assert isinstance(place.peer().say(Acquire("x", "ab", "", 200, wait=False)), Granted)
+    assert isinstance(place.peer().send(Acquire("x", "ab", "", 200, wait=False)), Granted)

@@ -19,8 +19,8 @@ SLACK_S = 1.0
 
 
 @pytest.fixture
-def ignore_change():
-    """A port of ours where nobody listens."""
+def free_port():
+    """A port without a server."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -44,13 +44,13 @@ def deaf():
 
 
 @pytest.mark.acceptance("A0-5", "C-1", "G-3")
-@pytest.mark.parametrize(("port", "timeout"), [("nobody", 0), ("nobody", 5), ("nobody", None), ("deaf", None)])
+@pytest.mark.parametrize(("port", "timeout"), [("free_port", 0), ("free_port", 5), ("free_port", None), ("deaf", None)])
 def test_where_nobody_listens_nothing_is_started_and_each_time_is_told(slow, request, caplog, port, timeout):
     """Never a second lock domain, never a silent wait: `Unavailable` within the connect timeout."""
     client = slow.connect(f"redis://127.0.0.1:{request.getfixturevalue(port)}")
     ran = []
 
-    tries = 3 if port == "nobody" else 1
+    tries = 3 if port == "free_port" else 1
     for _ in range(tries):
         began = time.monotonic()
         with caplog.at_level(logging.WARNING, "holdfast"), pytest.raises(Unavailable) as trouble:
@@ -66,12 +66,12 @@ def test_where_nobody_listens_nothing_is_started_and_each_time_is_told(slow, req
 
 
 @pytest.mark.acceptance("A0-5")
-def test_a_decorated_function_does_not_run_without_its_lease(one_server, ignore_change):
+def test_a_decorated_function_does_not_run_without_its_lease(one_server, free_port):
     """The work never ran: not before, not after, not instead."""
     import holdfast
 
     ran = []
-    with holdfast.connect(f"redis://127.0.0.1:{ignore_change}") as client, pytest.raises(Unavailable):
+    with holdfast.connect(f"redis://127.0.0.1:{free_port}") as client, pytest.raises(Unavailable):
         client.lock("x")(lambda: ran.append(1))()
 
     assert ran == []

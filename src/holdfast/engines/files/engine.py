@@ -28,7 +28,7 @@ from holdfast.engines.files.root import NAME
 from holdfast.engines.files.sessions import ClientState, FileSession, look
 from holdfast.engines.interface import Capability
 from holdfast.engines.local import Store, keeps_waiting_line
-from holdfast.engines.wakeups import AskAgain, WaiterRegistry
+from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable
 from holdfast.host import boot_id
 from holdfast.rules import Moment
@@ -71,7 +71,7 @@ class FileStore(Store):
 
     def __init__(self, root: Root, memory_us: int) -> None:
         self.root = root
-        # On a network, waiters ask again by themselves: the fastest comes first.
+        # On a network, waiters poll: the fastest comes first.
         self.capabilities = CAPABILITIES - {Capability.FIFO} if root.network else CAPABILITIES
         self.waiter_registry = WaiterRegistry()
         self._memory_us = memory_us
@@ -81,7 +81,7 @@ class FileStore(Store):
         self._closed = False
         self._count = 0
         self._ahead: dict[str, set[int]] = {}
-        self._pauses = AskAgain()
+        self._pauses = PollSchedule()
         self._listener = LazyFifoListener()
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:
@@ -191,8 +191,8 @@ class FileStore(Store):
             self._ahead.pop(command.token, None)
             self._pauses.forget(command.token)
 
-    def ask_again_ns(self, token: str, until_ns: int) -> int:
-        """Return when a waiter asks again: wake-ups do not arrive from other hosts, nor where pipes are missing."""
+    def next_poll_ns(self, token: str, until_ns: int) -> int:
+        """Return when a waiter polls: wake-ups do not arrive from other hosts, nor where pipes are missing."""
         if not (self.root.network or self._listener.failed):
             return until_ns
         return self._pauses.next_ns(token, until_ns)
@@ -257,7 +257,7 @@ class FileStore(Store):
         """Forget the parent's session; the child begins its own with its first command."""
         self.waiter_registry = WaiterRegistry()
         self._session_lock = threading.RLock()
-        self._ahead, self._pauses = {}, AskAgain()
+        self._ahead, self._pauses = {}, PollSchedule()
         session, self._session = self._session, None
         if session is not None:
             session.forked()

@@ -11,14 +11,14 @@ _CAVEATS = (
         f"{_TESTS}/test_take_over.py::test_a_holder_stopped_past_its_ttl_loses_the_lease_and_overwrites_nothing",
     ),
     Caveat(
-        "if the directory is deleted or its volume replaced, every lease in it is lost, and its holders are told",
+        "if the directory is deleted or its volume replaced, every lease in it is lost, and its holders get LeaseLost",
         f"{_TESTS}/test_root_faults.py::test_a_directory_that_was_deleted_loses_its_leases_and_its_holders_are_told",
     ),
 )
 _NETWORK_CAVEATS = (
     Caveat(
-        "waiters ask again by themselves, up to twenty times a second: in no promised order",
-        f"{_TESTS}/test_other_hosts.py::test_waiters_on_a_network_ask_again_by_themselves",
+        "waiters poll, up to twenty times a second: in no promised order",
+        f"{_TESTS}/test_other_hosts.py::test_waiters_on_a_network_poll",
     ),
     Caveat(
         "a dead holder of another host is replaced after its ttl, counted from when the waiter first saw its last "

@@ -183,7 +183,7 @@ class RedisEngine:
         self.waiter_registry.wake_all(but=token)
         return True
 
-    def ask_again_ns(self, token: str, until_ns: int) -> int:  # noqa: ARG002 - wake-ups arrive, or the keeper asks
+    def next_poll_ns(self, token: str, until_ns: int) -> int:  # noqa: ARG002 - wake-ups arrive, or the keeper asks
         return until_ns
 
     def probe_listener(self) -> None:

@@ -37,7 +37,7 @@ def promised(filesystem: str) -> Promise:
         reasons=(
             "each command is one transaction behind a kernel lock",
             "a dead process is seen by the kernel lock it no longer has",
-            seen or "a network filesystem, which could not be told from a local one, would break the locks",
+            seen or "a network filesystem, which could not be distinguished from a local one, would break the locks",
         ),
         caveats=_CAVEATS,
         unseen=() if filesystem else ("the type of the filesystem: this system does not report it",),
