@@ -116,7 +116,7 @@ def test_waiters_on_a_network_poll(on_host):
 
 
 def test_a_release_is_seen_by_a_waiter_of_another_host(on_host):
-    """It waits in line, asks again now and then, and confirms the offer."""
+    """It waits in line, polls, and confirms the offer."""
     holder, waiter = on_host("one"), on_host("two")
     lease = holder.lock("x").acquire()
     got = []
