@@ -29,6 +29,8 @@ from holdfast.observer import Observer, emit, log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.clock import Clock
     from holdfast.core.lease.state import LeaseCore
     from holdfast.engines import Reply, Transport
@@ -58,7 +60,7 @@ class Keeper:
         self._clock = clock
         self._observer = observer
         self._restart_guard = restart_guard
-        self._on_idle = _nothing
+        self._on_idle: Callable[[], object] | None = None
         self.forked()
 
     def forked(self) -> None:
@@ -88,7 +90,8 @@ class Keeper:
     def forget(self, lease: LeaseCore) -> None:
         """Stop keeping a lease that has ended."""
         self.leases.pop(lease.token, None)
-        self._on_idle()
+        if self._on_idle is not None:
+            self._on_idle()
 
     def undo(self, lease: LeaseCore) -> None:
         """Take back a lease that no caller has."""
@@ -147,9 +150,9 @@ class Keeper:
         commands = [each for each in (*self._inbox, *self._outbox) if not but_undos or not is_undo(each.command)]
         return not commands and not self.live_leases()
 
-    def on_idle(self, call: object) -> None:
+    def on_idle(self, call: Callable[[], object]) -> None:
         """Have `call` called whenever a lease or the last command has ended."""
-        self._on_idle = call  # type: ignore[assignment]
+        self._on_idle = call
 
     def stop(self) -> None:
         """Send every pending command once more, and end the thread."""
@@ -196,7 +199,7 @@ class Keeper:
                 wake_ns = now_ns = self._clock.now_ns() + _LOOK_NS
             self.wake_ns = self.wakes_before_ns = min(wake_ns, now_ns + _LOOK_NS)
             run(self._waker.wait(self.wake_ns))
-        self._on_idle()
+        self._report_idle()
 
     def _round(self) -> None:
         """Do everything that is due, once.
@@ -273,7 +276,7 @@ class Keeper:
         if due:
             self._outbox = later + self._undelivered(due, self._send_all([pending.command for pending in due]))
         if not self._outbox:
-            self._on_idle()
+            self._report_idle()
 
     def _undelivered(self, sent: list[PendingCommand], answers: list[Reply]) -> list[PendingCommand]:
         """Return the commands that must be sent again. The same trouble is reported once, however many it affects."""
@@ -404,6 +407,10 @@ class Keeper:
             since_ns = 0 if lease.state is LOST else lease.since_ns  # a loss has been reported before
             self._deliver(PendingCommand(command, until_ns, lease.identity.shown, lease.fence_or_none, since_ns))
 
+    def _report_idle(self) -> None:
+        if self._on_idle is not None:
+            self._on_idle()
+
     def _deliver(self, pending: PendingCommand) -> None:
         self._inbox.append(pending)
         self.wake()
@@ -414,7 +421,3 @@ def _due(lease: LeaseBase, now_ns: int) -> bool:
     after_ms = trust.renew_after_ms(lease.ttl_ms)
     early_ns = after_ms * NS_PER_MS // 4 if after_ms >= _EARLY_FROM_MS else 0
     return lease.due_ns - early_ns <= now_ns
-
-
-def _nothing() -> None:
-    return None

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from holdfast.clock import NS
 from holdfast.commands import NotHeld, Released
 from holdfast.commands.queue import LeaveUnfinished
 from holdfast.core.lease.state import ENDED, HELD, LOST, RELEASING, LeaseCore
 from holdfast.core.resend import WIRE_NS, resend
 from holdfast.core.step import Ready
 from holdfast.errors import GONE, Fenced, LeaseLost, LossReason, Unavailable
-from holdfast.observer import DEBUG, debugging
 
 if TYPE_CHECKING:
     from holdfast.commands import Answer, ReleaseCommand
@@ -45,7 +43,7 @@ class ReleaseSteps(LeaseCore):
                     answer = reply if isinstance(reply, Ready) else await reply
                 except Unavailable as error:
                     answer = await self._resend_release(command, sent_ns, error)
-            self._finish_release(command, answer)
+            self._end_release(command, answer)
         except LeaseLost:
             raise
         except BaseException:
@@ -102,20 +100,6 @@ class ReleaseSteps(LeaseCore):
         if report:
             self.client.emit("release_delayed", self.identity.shown, self._fence, detail=str(error))
         return True
-
-    def _finish_release(self, command: ReleaseCommand, answer: Answer | None) -> None:
-        if isinstance(answer, NotHeld):
-            self.lose(answer.reason, answer.detail, since=RELEASING)
-            raise self.loss()
-        client = self.client
-        self._released()
-        if answer is None:
-            client.keeper.finish_release(self, command)
-            return
-        client.keeper.forget(self)
-        if client.observer is not None or debugging(DEBUG):
-            held_s = (client.clock.now_ns() - self.since_ns) / NS
-            client.emit("released", self.identity.shown, self._fence, held_s)
 
     def _report_fenced(self, error: BaseException | None) -> None:
         """Report each refusal of this lease's own fence once: an outer block, of another lease, sees it pass too."""

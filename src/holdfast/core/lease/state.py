@@ -20,6 +20,7 @@ from holdfast.commands import (
     BeginOnce,
     ClaimEntry,
     Command,
+    NotHeld,
     ReleaseCommand,
     ReleaseLease,
     Renew,
@@ -30,13 +31,13 @@ from holdfast.commands import (
 from holdfast.commands.queue import Join, Leave
 from holdfast.errors import HoldfastError, LeaseLost, LossReason, NotAcquired
 from holdfast.names import Holder, new_token, readable
-from holdfast.observer import log
+from holdfast.observer import DEBUG, debugging, log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands import Granted
+    from holdfast.commands import Answer, Granted
     from holdfast.core.client import Client
     from holdfast.engines import Waker
 
@@ -260,11 +261,25 @@ class LeaseCore:
                 self.state = RELEASING
         return state
 
-    def _released(self) -> None:
-        """releasing -> ended."""
+    def _end_release(self, command: ReleaseCommand, answer: Answer | None) -> None:
+        """releasing -> ended, or lost if the engine did not have the lease any more.
+
+        `answer` is the engine's answer; `None` if there was none, and the keeper has to go on sending `command`.
+        """
+        if isinstance(answer, NotHeld):
+            self.lose(answer.reason, answer.detail, since=RELEASING)
+            raise self.loss()
+        client = self.client
         self.state = ENDED
         if self._wakers:
             self.wake()
+        if answer is None:
+            client.keeper.finish_release(self, command)
+            return
+        client.keeper.forget(self)
+        if client.observer is not None or debugging(DEBUG):
+            held_s = (client.clock.now_ns() - self.since_ns) / NS
+            client.emit("released", self.identity.shown, self._fence, held_s)
 
     def end(self, to: str = "") -> None:
         """held or releasing -> ended: have the keeper finish an interrupted release; in other states change nothing."""
