@@ -1,4 +1,4 @@
-"""Builders that are killed, frozen and left as orphans."""
+"""Child processes that build and are killed, frozen or orphaned."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import holdfast
-import holdfast.blocking  # so that no child that is forked for a death has to
+import holdfast.blocking  # so that a forked child need not import it
 from holdfast import host as machine
-from holdfast.core.build import build_dir
+from holdfast.core.build import build_dir, domain
 from holdfast.core.build import build_once as building
-from holdfast.core.build import domain
 from holdfast.engines.files import engine as files_engine
 from holdfast.errors import HoldfastError
 from holdfast.testing import ready, send_line
@@ -24,7 +23,7 @@ from tests.support.kill_points import in_child, killed_at_every_line
 
 
 def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, relocatable=True, program_seconds=0):
-    """Build, and tell what came of it."""
+    """Build and report the result."""
     client = holdfast.connect(url)
 
     def work(staging):
@@ -47,7 +46,7 @@ def build(url, store, key="k", seconds=0.0, ttl=30, bad=False, relocatable=True,
 
 
 def build_as(url, store, uid, gid, umask):
-    """The same as another user: two keys, one of which somebody else may have built before."""
+    """Build two keys as another user; one of them may exist already."""
     warm = Path(store) / "warm"
     with holdfast.connect("memory://warm") as client:
         client.build_once(warm, "k", lambda staging: (staging / "x").write_text("x"))
@@ -63,10 +62,10 @@ def build_as(url, store, uid, gid, umask):
 
 
 def build_beside(url, store, key, tried, uid, gid):
-    """Build as another user, in a place that somebody else is just making."""
+    """Build as another user, in a directory that a third user is just creating."""
     with tempfile.TemporaryDirectory() as folder, holdfast.connect(f"file://{folder}") as client:
-        client.build_once(folder, "k", lambda staging: (staging / "x").write_text("x"))  # all is imported
-    machine._TRIES = 500  # the test's hand may be slower than a maker's
+        client.build_once(folder, "k", lambda staging: (staging / "x").write_text("x"))  # import everything first
+    machine._TRIES = 500  # the test may be slower than a real user
     Path(tried).touch()
     os.setgroups([])
     os.setgid(gid)
@@ -80,8 +79,8 @@ def build_beside(url, store, key, tried, uid, gid):
 
 
 def build_killed_at_every_line(url, relocatable, bad, step):
-    """Tell, for each line at which a builder can die, what it left to be seen and what the next one makes of it."""
-    place = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk in memory: each build waits for the disk
+    """Report, for each line at which a builder can die, the visible files and the result of the next builder."""
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk in memory, because each build syncs
     with tempfile.TemporaryDirectory(dir=place) as folder:
         store = Path(folder)
         if bad:
@@ -116,7 +115,7 @@ def _built(url, store, relocatable, work):
 
 
 def _left(url, store, relocatable):
-    """What a reader finds behind the dead one, and what there is after the next builder."""
+    """Return the files after the death of a builder, and after the next builder."""
     found = build_dir.BuildDir(store, "k", relocatable=relocatable).find()
     seen = None if found is None else sorted(path.name for path in found.path.iterdir() if path.name[0] != ".")
     built = _built(url, store, relocatable, whole)

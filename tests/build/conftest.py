@@ -1,4 +1,4 @@
-"""A store, and two engines that guard it: files and a real server."""
+"""Fixtures: a build directory, and two engines that guard it, files and a real server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server():
 
 @pytest.fixture(params=["file", "redis"])
 def url(request, tmp_path):
-    """Where the leases live; the same suite on both."""
+    """Return the URL of the engine; the tests run on both."""
     if request.param == "file":
         (tmp_path / "leases").mkdir()
         return f"file://{tmp_path}/leases"
@@ -39,7 +39,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def start(holdfast_workers, store):
-    """A builder in a process of its own."""
+    """Return a function that starts a builder process."""
     return lambda url, env=None, **arguments: holdfast_workers.start(
         f"{CHILDREN}:build", env=env, url=url, store=str(store), **arguments
     )

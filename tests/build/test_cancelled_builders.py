@@ -1,4 +1,4 @@
-"""A task that is cancelled while it builds: what is to be seen is whole, and nothing is cleared away under a thread."""
+"""A task that is cancelled while it builds: visible results are complete, and no running thread loses its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def many(staging):
 
 @pytest.fixture
 def parked():
-    """Arm a point: the thread that comes there waits until it is let go."""
+    """Return a function that arms a failpoint: a thread waits there until the test releases it."""
     reached, go = threading.Event(), threading.Event()
 
     def park(point):
@@ -34,8 +34,8 @@ def parked():
 
 @pytest.mark.parametrize("ends", ["cancelled", "loop closed"])
 @pytest.mark.parametrize("step", ["build.before-record", "build.before-publish"])
-def test_a_task_cancelled_while_it_publishes_stays_until_that_is_over(parked, store, tmp_path, step, ends):
-    """A thread cannot be cancelled: cleared up beside it, the tree would be published with half of it gone."""
+def test_a_task_cancelled_while_it_publishes_waits_for_the_end(parked, store, tmp_path, step, ends):
+    """Python cannot cancel a thread; removing files beside it would publish an incomplete tree."""
     reached, go = parked(step)
     (tmp_path / "leases").mkdir()
 
@@ -66,8 +66,8 @@ async def lease_name(client, store):
     return f"build/{(await client.domain(store)).id}/k"
 
 
-def test_a_task_cancelled_while_its_place_is_made_leaves_none(parked, store, tmp_path):
-    """The place is there by the time it hears of it, and goes with it."""
+def test_a_task_cancelled_while_its_staging_is_created_leaves_none(parked, store, tmp_path):
+    """The staging directory exists when the task is cancelled, and is removed with it."""
     reached, go = parked("build.staged")
     (tmp_path / "leases").mkdir()
 

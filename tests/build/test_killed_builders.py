@@ -1,4 +1,4 @@
-"""A builder may die anywhere: what is to be seen is the old or the new, never half of anything."""
+"""A builder may die anywhere: readers see the old or the new result, never an incomplete one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def private(store):
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
 def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, url, store, points, step, relocatable):
-    """Before the publication there is nothing to be seen, behind it all of it; the next one finishes and cleans up."""
+    """Before the publication nothing is visible, after it everything; the next builder finishes and cleans up."""
     points.arm(step)
     builder = start(url, env=points.env, ttl=1, relocatable=relocatable)
     points.wait_reached(step, timeout=20)
@@ -60,7 +60,7 @@ def test_a_builder_killed_at_any_step_leaves_the_old_or_the_new(start, connect, 
 @pytest.mark.parametrize("found", ["nothing", "something bad"])
 @pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
 def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers, tmp_path, relocatable, found):
-    """Nobody chose these places, and behind each the next one finishes. `make trials` kills at every single line."""
+    """The next builder finishes after each death. `make trials` kills at every single line."""
     (tmp_path / "leases").mkdir()
     bad = found == "something bad"
     builder = holdfast_workers.start(
@@ -77,7 +77,7 @@ def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers
     assert halves == []
     assert [each for each in deaths if each["fresh"] is (each["seen"] == new)] == []
     assert [each for each in deaths if not each["whole"]] == []
-    # Behind the publication there is nobody who builds, so a draft of the pointer may stay until somebody does.
+    # After the publication there is no builder, so a draft of the pointer may stay until the next build.
     assert [each for each in deaths if each["fresh"] and (each["private"] or each["drafts"])] == []
     assert max(each["trees"] for each in deaths) <= (0 if relocatable else 1 + bad)
     assert STEP > 1 or any(each["seen"] == new for each in deaths), "some died behind the publication"
@@ -85,8 +85,10 @@ def test_a_builder_killed_at_any_line_leaves_the_old_or_the_new(holdfast_workers
 
 
 @pytest.mark.parametrize("step", ASIDE)
-def test_a_builder_killed_while_it_replaces_what_was_bad_leaves_nothing_half(start, connect, url, store, points, step):
-    """The bad one is there or gone; the next one builds, and what was put aside is cleared away in the end."""
+def test_a_builder_killed_while_it_replaces_a_bad_tree_leaves_nothing_incomplete(
+    start, connect, url, store, points, step
+):
+    """The bad tree is there or gone; the next builder builds and removes the tree that was moved aside."""
     client = connect(url)
     client.build_once(store, "k", lambda staging: (staging / "first").write_text("first"))
     points.arm(step)
@@ -101,8 +103,8 @@ def test_a_builder_killed_while_it_replaces_what_was_bad_leaves_nothing_half(sta
 
 
 @pytest.mark.acceptance("A2-5")
-def test_the_children_of_a_killed_builder_keep_its_lease_until_they_are_gone(start, connect, store, tmp_path):
-    """The orphan still writes, into its own staging; nobody starts a second one beside it."""
+def test_the_children_of_a_killed_builder_keep_its_lease_until_they_end(start, connect, store, tmp_path):
+    """The orphan still writes into its own staging, and no second builder starts."""
     (tmp_path / "leases").mkdir()
     url = f"file://{tmp_path}/leases"
     client = connect(url)
@@ -133,7 +135,7 @@ def child_of(pid):
 
 @pytest.mark.acceptance("A2-10")
 def test_a_builder_that_was_frozen_before_it_published_does_not_overwrite(start, connect, url, store, points):
-    """It wakes after its lease has gone and another has published: it is told, and the other's tree stands."""
+    """The builder wakes after it lost its lease: it gets `LeaseLost`, and the tree of the other builder stands."""
     points.arm("build.before-publish")
     frozen = start(url, env=points.env, ttl=0.6)
     points.wait_reached("build.before-publish", timeout=20)
@@ -144,45 +146,43 @@ def test_a_builder_that_was_frozen_before_it_published_does_not_overwrite(start,
     frozen.thaw()
 
     frozen.wait_ready()
-    told = json.loads(frozen.read_line(20))
+    report = json.loads(frozen.read_line(20))
 
     assert built.fresh
-    assert told["error"] == "LeaseLost"
+    assert report["error"] == "LeaseLost"
     assert (store / "k").stat().st_ino == inode
     assert private(store) == []
 
 
-def test_what_a_sleeper_of_another_host_publishes_while_it_is_cleared_away_is_not_half(
-    start, connect, url, store, points, monkeypatch
-):
-    """That it works there cannot be seen from here: it is taken for left over, and wakes when half of it is gone."""
+def test_a_tree_whose_staging_is_being_removed_is_never_published(start, connect, url, store, points, monkeypatch):
+    """This host cannot see the other process, removes its staging, and it wakes when half of that is gone."""
     points.arm("build.before-publish")
     sleeper = start(url, env=points.env, ttl=0.6)
     points.wait_reached("build.before-publish", timeout=20)
     sleeper.freeze()
-    remove, told = build_dir._remove, []
+    remove, reports = build_dir._remove, []
 
     def half_way(path):
-        if not told:
+        if not reports:
             (path / "second").unlink()
             points.go("build.before-publish")
             sleeper.thaw()
             sleeper.wait_ready()
-            told.append(json.loads(sleeper.read_line(20)) | {"seen": (store / "k").exists()})
+            reports.append(json.loads(sleeper.read_line(20)) | {"seen": (store / "k").exists()})
         remove(path)
 
     monkeypatch.setattr(build_dir, "_is_in_use", lambda _: False)
     monkeypatch.setattr(build_dir, "_remove", half_way)
     built = connect(url).build_once(store, "k", whole, timeout=20)
 
-    assert (told[0]["error"], told[0]["seen"]) == ("LeaseLost", False)
+    assert (reports[0]["error"], reports[0]["seen"]) == ("LeaseLost", False)
     assert built.fresh
     assert is_whole(built.path)
     assert private(store) == []
 
 
-def test_a_builder_that_put_aside_what_was_good_puts_it_back(start, connect, url, store, points):
-    """It found a bad tree, slept, and meanwhile another has put a good one there: that is what it must not take."""
+def test_a_builder_that_moved_a_good_tree_aside_moves_it_back(start, connect, url, store, points):
+    """The builder found a bad tree and slept; meanwhile another published a good one, which it must keep."""
     client = connect(url)
     client.build_once(store, "k", lambda staging: (staging / "first").write_text("first"))
     points.arm("build.before-aside")
@@ -194,35 +194,35 @@ def test_a_builder_that_put_aside_what_was_good_puts_it_back(start, connect, url
     points.go("build.before-aside")
     sleeper.thaw()
     sleeper.wait_ready()
-    told = json.loads(sleeper.read_line(20))
+    report = json.loads(sleeper.read_line(20))
 
     assert good.fresh
-    assert told["error"] == "LeaseLost"
+    assert report["error"] == "LeaseLost"
     assert (store / "k").stat().st_ino == inode
     assert client.build_once(store, "k", whole, check=is_whole).fence == good.fence
 
 
-def test_without_any_lease_there_is_work_twice_but_never_half(start, points, store, tmp_path):
-    """Two engines that know nothing of each other, as if every lock had failed: one publishes, one finds it there."""
+def test_without_any_lease_work_runs_twice_but_is_never_incomplete(start, points, store, tmp_path):
+    """Two independent engines, as if every lock had failed: one publishes, the other finds the result."""
     builders = []
     points.arm("build.before-publish")
     for number in range(2):
         (tmp_path / f"leases{number}").mkdir()
         builders.append(start(f"file://{tmp_path}/leases{number}", env=points.env))
         builders[-1].wait_ready()
-        (store / ".holdfast-domain").unlink()  # what would have refused the second one
+        (store / ".holdfast-domain").unlink()  # the marker would refuse the second engine
     points.go("build.before-publish")
 
-    told = [json.loads(builder.read_line(20)) for builder in builders]
+    reports = [json.loads(builder.read_line(20)) for builder in builders]
 
-    assert sorted(each["fresh"] for each in told) == [False, True]
+    assert sorted(each["fresh"] for each in reports) == [False, True]
     assert is_whole(store / "k")
     assert (tmp_path / "store.runs").read_text() == "run\nrun\n"
     assert private(store) == []
 
 
-def test_random_kills_of_builders_show_nothing_half_to_a_reader(start, connect, url, store):
-    """Killed at whatever moment: a reader that looks all the time meets nothing, or all of it."""
+def test_random_kills_of_builders_show_no_incomplete_tree(start, connect, url, store):
+    """A reader that polls all the time sees nothing or a complete tree."""
     client, halves = connect(url), 0
     for round_ in range(6):
         builder = start(url, ttl=0.5, seconds=0.1)
@@ -241,8 +241,8 @@ def test_random_kills_of_builders_show_nothing_half_to_a_reader(start, connect, 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user: run it as root")
-def test_users_of_one_group_build_for_each_other_whatever_their_umask_is(holdfast_workers):
-    """What one has built the other finds, and may build beside it."""
+def test_users_of_one_group_build_for_each_other_with_any_umask(holdfast_workers):
+    """Each user finds the other's build and may build beside it."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         store = Path(folder) / "store"
@@ -251,12 +251,12 @@ def test_users_of_one_group_build_for_each_other_whatever_their_umask_is(holdfas
         os.chown(store, 0, 4242)
         store.chmod(0o2775)
         target = f"{Path(__file__).with_name('build_children.py')}:build_as"
-        told = []
+        reports = []
         for uid in (4001, 4002):
             worker = holdfast_workers.start(
                 target, url=f"file://{store}", store=str(store), uid=uid, gid=4242, umask=0o077
             )
-            told.append([json.loads(worker.read_line(20))["fresh"] for _ in range(2)])
+            reports.append([json.loads(worker.read_line(20))["fresh"] for _ in range(2)])
             worker.wait()
 
-    assert told == [[True, True], [False, True]]
+    assert reports == [[True, True], [False, True]]

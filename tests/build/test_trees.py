@@ -1,4 +1,4 @@
-"""What a published tree is: where it is pointed at it is whole, and whoever may read the directory may read it."""
+"""A published tree is complete, and every user of the directory may read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.testing import eventually
 
 @pytest.fixture
 def umask():
-    """A umask that shares nothing."""
+    """Set a umask that shares nothing."""
     old = os.umask(0o077)
     yield
     os.umask(old)
@@ -30,7 +30,7 @@ def umask():
 
 @pytest.fixture
 def group_ground():
-    """A directory to which every user finds the way."""
+    """Return a directory that every user can reach."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         yield Path(folder)
@@ -40,8 +40,8 @@ def whole(staging):
     (staging / "first").write_text("first")
 
 
-def test_a_tree_that_its_frozen_builder_works_in_is_not_cleared_away(start, connect, store, points, tmp_path):
-    """It stands where it is built, and its builder may only sleep: it goes when that one is told, or dead."""
+def test_the_tree_of_a_frozen_builder_is_not_removed(start, connect, store, points, tmp_path):
+    """The builder may only sleep: its tree is removed when the builder learns of the loss, or is dead."""
     (tmp_path / "leases").mkdir()
     url = f"file://{tmp_path}/leases"
     points.arm("build.before-record")
@@ -54,15 +54,15 @@ def test_a_tree_that_its_frozen_builder_works_in_is_not_cleared_away(start, conn
     points.go("build.before-record")
     sleeper.thaw()
     sleeper.wait_ready()
-    told = json.loads(sleeper.read_line(20))
+    report = json.loads(sleeper.read_line(20))
 
     assert left == ["first", "second"]
-    assert told["error"] == "LeaseLost"
+    assert report["error"] == "LeaseLost"
     assert BuildDir(store, "k", relocatable=False).find().path == built.path
 
 
-def test_a_pointer_to_a_tree_that_was_cleared_away_is_not_read(store, monkeypatch):
-    """A builder of another host slept before it pointed at its tree; another one took that for left over."""
+def test_a_pointer_to_a_removed_tree_is_ignored(store, monkeypatch):
+    """A builder of another host slept before it published its pointer, and another removed its tree."""
     late, next_one = (BuildDir(store, "k", relocatable=False) for _ in range(2))
     plot = late.stage(10)
     (plot.path / "first").write_text("first")
@@ -79,8 +79,8 @@ def test_a_pointer_to_a_tree_that_was_cleared_away_is_not_read(store, monkeypatc
         of.withdraw(each)
 
 
-def test_folders_on_the_way_to_a_tree_are_as_open_as_the_directory(connect, store, umask):
-    """Else whoever may read the directory would not find what was built, and build it again."""
+def test_parent_directories_of_a_tree_have_the_permissions_of_the_directory(connect, store, umask):
+    """Otherwise a user of the directory would not find the build, and build again."""
     store.chmod(0o755)
     built = connect("memory://trees").build_once(store, "@scope/name", whole)
 
@@ -88,8 +88,8 @@ def test_folders_on_the_way_to_a_tree_are_as_open_as_the_directory(connect, stor
         assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
-def test_nothing_is_made_writable_for_everybody(connect, store):
-    """In a directory such as /tmp others may make files of their own, and not change ours."""
+def test_nothing_becomes_world_writable(connect, store):
+    """In a directory such as /tmp others may create files, but not change ours."""
     store.chmod(0o1777)
     built = connect("memory://trees").build_once(store, "@scope/name", whole)
 
@@ -98,8 +98,8 @@ def test_nothing_is_made_writable_for_everybody(connect, store):
 
 
 @pytest.mark.parametrize("how", ["copied", "linked"])
-def test_a_tree_that_was_copied_to_another_name_is_not_taken_for_it(connect, store, how):
-    """Its record says that it is complete, and what it is: not this."""
+def test_a_tree_copied_to_another_name_does_not_count(connect, store, how):
+    """Its record names another key."""
     client = connect("memory://trees")
     old = client.build_once(store, "tool_1", whole)
     copy = store / "tool_2"
@@ -114,7 +114,7 @@ def test_a_tree_that_was_copied_to_another_name_is_not_taken_for_it(connect, sto
 
 
 def test_a_tree_is_found_from_a_directory_above_it_too(connect, store):
-    """Its key is longer from there, and it is the same tree."""
+    """The key is longer from there, but the tree is the same."""
     (store / "@scope").mkdir()
     built = connect("memory://trees").build_once(store, "@scope/name", whole)
 
@@ -122,7 +122,7 @@ def test_a_tree_is_found_from_a_directory_above_it_too(connect, store):
 
 
 def test_an_empty_folder_is_part_of_the_digest(tmp_path):
-    """It is part of the tree."""
+    """An empty directory is part of the tree."""
     (tmp_path / "file").write_text("x")
     before = digest_of(tmp_path)
     (tmp_path / "folder").mkdir()
@@ -131,8 +131,8 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
 
 
 @pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
-def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store, monkeypatch, relocatable):
-    """Neither half of a marker nor half of a record; when there is room again it is built."""
+def test_a_full_disk_at_any_moment_leaves_nothing_behind(connect, store, monkeypatch, relocatable):
+    """No marker and no record is incomplete; with room again the build succeeds."""
     client, sync, left = connect("memory://full"), os.fsync, 0
 
     def full(descriptor):
@@ -158,8 +158,8 @@ def test_a_disk_that_is_full_at_any_moment_leaves_nothing_behind(connect, store,
     assert built.fresh
 
 
-def test_a_draft_that_is_cleared_away_while_it_is_written_is_no_error(connect, store, monkeypatch):
-    """Whoever comes first clears up; over NFS the second hears of it as an error of the disk."""
+def test_a_draft_that_is_removed_while_it_is_written_is_no_error(connect, store, monkeypatch):
+    """The first process removes it; over NFS the second gets a disk error."""
     first, second, sync, marked = connect("memory://one"), connect("memory://one"), os.fsync, []
 
     def fsync(descriptor):
@@ -187,8 +187,8 @@ def test_a_draft_that_is_cleared_away_while_it_is_written_is_no_error(connect, s
     ],
 )
 @pytest.mark.parametrize("mode", [0o700, 0o755], ids=["by nobody", "for reading"])
-def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers, group_ground, closed, key, mode):
-    """Users who come at the same time: one has just made the folder, and not yet opened it to the others."""
+def test_a_builder_waits_for_a_directory_that_is_being_created(holdfast_workers, group_ground, closed, key, mode):
+    """One user has just created the directory and not yet opened it to the others."""
     for name in ("leases", "store"):
         (group_ground / name).mkdir()
         os.chown(group_ground / name, 0, 4242)
@@ -212,7 +212,7 @@ def test_a_folder_that_its_maker_is_about_to_open_is_waited_for(holdfast_workers
         uid=4001,
         gid=4242,
     )
-    told = json.loads(worker.read_line(20))
+    report = json.loads(worker.read_line(20))
     opened.join()
 
-    assert told == {"fresh": True}
+    assert report == {"fresh": True}

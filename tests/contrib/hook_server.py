@@ -1,4 +1,4 @@
-"""A server of the tests: one process with one webhook, which writes down what it handles."""
+"""A test server: one process with one webhook, which records the events that it handles."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from holdfast.contrib.asgi import Connection, Webhook, github
 
 
 def written(book, event):
-    """Write down that it is handled; how often it was, by anybody."""
+    """Record that the event is handled; return how often all servers have handled it."""
     with open(book, "a+", encoding="utf-8") as file:
         file.write(f"{os.getpid()} {event}\n")
         file.flush()

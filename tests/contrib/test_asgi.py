@@ -1,4 +1,4 @@
-"""Limits, webhooks and readiness for web applications: plain ASGI, Starlette, FastAPI."""
+"""Rate limiting, webhooks and readiness for web applications: plain ASGI, Starlette, FastAPI."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ RATE = "3/hour; 9/day"
 
 
 async def plain(scope, receive, send):
-    """The smallest application."""
+    """Answer every request with 200."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"1")]})
     await send({"type": "http.response.body", "body": scope["path"].encode()})
 
@@ -43,7 +43,7 @@ def with_plain(connection, **options):
 
 
 def asked(app, work, connection, client=("10.0.0.1", 1)):
-    """Run the work with a client of the application; the connection is closed at the end."""
+    """Run the work with a client of the application, and close the connection at the end."""
 
     async def run():
         transport = httpx.ASGITransport(app, client=client)
@@ -59,7 +59,7 @@ def asked(app, work, connection, client=("10.0.0.1", 1)):
 @pytest.mark.acceptance("A4-17")
 @pytest.mark.parametrize("make", [with_plain, with_starlette, with_fastapi])
 def test_too_many_requests_are_refused_with_headers_that_say_when_to_come_back(make, tmp_path):
-    """Those that people know, and those of the IETF's draft; on every answer, and never a Retry-After of 0."""
+    """Every answer has the common headers and those of the IETF's draft; Retry-After is never 0."""
     connection = Connection(f"sqlite://{tmp_path}/x.db")
 
     async def work(web):
@@ -81,8 +81,8 @@ def test_too_many_requests_are_refused_with_headers_that_say_when_to_come_back(m
     assert "retry-after" not in answers[0].headers
 
 
-def test_a_second_is_the_least_that_is_asked_for():
-    """Rounded down it would be 0, and everybody would come back at once."""
+def test_retry_after_is_at_least_one_second():
+    """Rounding down would give 0, and all clients would come back at once."""
     connection = Connection("memory://least")
     app = RateLimit(plain, connection, "1/200ms")
 
@@ -97,22 +97,22 @@ def test_a_second_is_the_least_that_is_asked_for():
     assert {each.headers["ratelimit-policy"] for each in answers} == {'"1-per-1s";q=1;w=1'}
 
 
-def test_each_key_is_counted_for_itself_and_some_are_not_counted():
-    """By address, by user, or as the application says; assets are free."""
+def test_each_key_is_counted_separately_and_some_are_exempt():
+    """The key is the address, the user or a function; assets are free."""
     connection = Connection("memory://keys")
     app = RateLimit(plain, connection, "1/hour", key=by_header("x-user"), exempt=("/assets/",))
 
     async def work(web):
         people = [(await web.get("/", headers={"x-user": user})).status_code for user in ("ann", "bob", "ann", "bob")]
-        nobody = [(await web.get("/")).status_code for _ in range(2)]
+        anonymous = [(await web.get("/")).status_code for _ in range(2)]
         assets = [(await web.get("/assets/x.js", headers={"x-user": "ann"})).status_code for _ in range(3)]
-        return people, nobody, assets
+        return people, anonymous, assets
 
     assert asked(app, work, connection) == ([200, 200, 429, 429], [200, 429], [200] * 3)
 
 
 def test_requests_above_a_lower_rate_are_slowed_before_they_are_refused():
-    """Two in a second are free, two more are delayed, all others refused."""
+    """Two requests per second are free, two more are delayed, and the others refused."""
     connection = Connection("memory://slow")
     app = RateLimit(plain, connection, "4/minute", slow="2/minute", delay=0.3)
 
@@ -131,7 +131,7 @@ def test_requests_above_a_lower_rate_are_slowed_before_they_are_refused():
 
 
 def test_websockets_are_counted_too():
-    """One that is refused is closed before it was accepted, with the code for: try again later."""
+    """A refused websocket is closed before it is accepted, with the code for "try again later"."""
     connection = Connection("memory://sockets")
     served, sent = [], []
 
@@ -158,39 +158,39 @@ def test_websockets_are_counted_too():
     assert [(message["type"], message["code"]) for message in sent] == [("websocket.close", 1013)]
 
 
-def test_a_bad_rate_is_told_when_the_application_is_put_together():
-    """Not by the first request."""
+def test_an_invalid_rate_raises_when_the_application_is_built():
+    """The error does not wait for the first request."""
     for options in ({"rate": "often"}, {"rate": "1/second", "slow": "seldom"}):
         with pytest.raises(InvalidConfig):
             RateLimit(plain, Connection("memory://"), **options)
 
 
 def test_the_connection_is_closed_when_the_server_stops():
-    """Whatever was opened for the application ends with it."""
+    """The connection ends with the application."""
     connection = Connection("memory://life")
-    said = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-    told = []
+    received = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    sent = []
 
     async def run():
         app = RateLimit(Readiness(connection), connection, "1/hour")
         client = await connection()
 
         async def receive():
-            return next(said)
+            return next(received)
 
         async def send(message):
-            told.append((message["type"], client._client.state))
+            sent.append((message["type"], client._client.state))
 
         await app({"type": "lifespan"}, receive, send)
 
     asyncio.run(run())
 
-    assert told == [("lifespan.startup.complete", "open"), ("lifespan.shutdown.complete", "closed")]
+    assert sent == [("lifespan.startup.complete", "open"), ("lifespan.shutdown.complete", "closed")]
 
 
 @pytest.mark.acceptance("A4-19")
-def test_readiness_and_the_default_policy_tell_of_a_server_that_is_down():
-    """A load balancer takes the instance out; requests that still come are admitted by a share."""
+def test_readiness_and_the_default_policy_report_an_unreachable_server():
+    """A load balancer removes the instance; the local share admits further requests."""
     with Server(next(iter(available()))) as server:
         connection = Connection(server.url)
         ready = Readiness(connection)
@@ -221,7 +221,7 @@ def test_readiness_and_the_default_policy_tell_of_a_server_that_is_down():
 
 
 class Handler:
-    """A webhook's application, which may fail."""
+    """A webhook application that may fail."""
 
     def __init__(self, *statuses):
         self.bodies = []
@@ -242,8 +242,8 @@ def hooked(handler, recipe=content, url="memory://hooks", **options):
     return Webhook(Starlette(routes=routes), connection, recipe, path="/hook", **options), connection
 
 
-def test_a_delivery_that_comes_again_is_answered_and_not_handled():
-    """200, so that its sender is content; only deliveries to the path of the hook are looked at."""
+def test_a_repeated_delivery_is_answered_and_not_handled():
+    """The answer is 200, so that the sender stops; only the path of the hook is checked."""
     handler = Handler()
     app, connection = hooked(handler, url="memory://again")
 
@@ -265,26 +265,26 @@ def test_a_delivery_that_comes_again_is_answered_and_not_handled():
 
 
 @pytest.mark.acceptance("A4-13")
-def test_a_handler_that_fails_gets_the_next_try_and_a_success_ends_it():
-    """Whether it says so by its status or falls over: the mark is cleared, and the event is not lost."""
+def test_after_a_failed_handler_the_retry_is_handled_once():
+    """After an error status or an exception the key is free, and the event is not lost."""
     handler = Handler(400, 503, "raise")
     app, connection = hooked(handler, url="memory://fails")
 
     async def work(web):
-        told = []
+        answers = []
         for _ in range(6):
             try:
-                told.append((await web.post("/hook", content=b"event")).status_code)
+                answers.append((await web.post("/hook", content=b"event")).status_code)
             except RuntimeError as error:
-                told.append(str(error))
-        return told
+                answers.append(str(error))
+        return answers
 
     assert asked(app, work, connection) == [400, 503, "as the test demands", 200, 200, 200]
     assert len(handler.bodies) == 4
 
 
-def test_what_is_too_large_is_refused_and_what_breaks_off_is_not_handled():
-    """Half a delivery is none."""
+def test_an_oversized_or_incomplete_delivery_is_not_handled():
+    """An incomplete delivery does not count."""
     handler = Handler()
     app, connection = hooked(handler, url="memory://large", largest=10)
 
@@ -301,8 +301,8 @@ def test_what_is_too_large_is_refused_and_what_breaks_off_is_not_handled():
     assert handler.bodies == []
 
 
-def test_without_the_engine_a_delivery_is_not_handled_and_its_sender_comes_back():
-    """Exclusion fails closed: 503, and Retry-After."""
+def test_without_the_engine_a_delivery_gets_503_and_retry_after():
+    """Exclusion fails closed: the answer is 503 with Retry-After."""
     handler = Handler()
     app, connection = hooked(handler, url="redis://127.0.0.1:1")
 
@@ -332,7 +332,7 @@ def scoped(headers):
 @pytest.mark.acceptance("A4-15")
 @pytest.mark.parametrize("recipe", SENDERS, ids=lambda recipe: recipe.__name__)
 def test_the_same_id_with_another_content_event_or_sender_is_no_duplicate(recipe):
-    """An update of the same object is another event, and ids of different things never meet."""
+    """An update of the same object is another event, and ids of different senders never collide."""
     headers, body = SENDERS[recipe]
     key = recipe(scoped(headers), body)
 

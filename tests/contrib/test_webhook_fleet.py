@@ -18,7 +18,7 @@ SERVER = Path(__file__).with_name("hook_server.py")
 
 
 class Fleet:
-    """Servers behind one another, and the book in which they write what they handle."""
+    """Several servers, and the file in which they record handled events."""
 
     def __init__(self, url, book):
         self.book = book
@@ -40,7 +40,7 @@ class Fleet:
         self.processes[server].communicate()
 
     def replace(self, server):
-        """Another one in the place of one that was killed."""
+        """Start a server in place of a killed one."""
         self.processes[server] = self._started()
         self.ports[server] = self._port_of(self.processes[server])
 
@@ -55,7 +55,7 @@ class Fleet:
         return self.web.post(f"http://127.0.0.1:{self.ports[server]}/hook", content=json.dumps(event), headers=headers)
 
     def handled(self, event):
-        """By which processes."""
+        """Return the processes that handled an event."""
         lines = self.book.read_text().splitlines() if self.book.exists() else []
         return [int(line.split()[0]) for line in lines if line.split()[1] == event["id"]]
 
@@ -80,8 +80,8 @@ def fleet(tmp_path_factory):
 
 
 @pytest.mark.acceptance("A4-12")
-def test_of_fifty_deliveries_of_one_event_to_five_servers_one_is_handled(fleet):
-    """All of them are answered 200: the others wait for the first, and are ignored."""
+def test_one_of_fifty_deliveries_to_five_servers_is_handled(fleet):
+    """All deliveries get 200: the others wait for the first, and are ignored."""
     event = {"id": "fifty", "takes": 0.3}
 
     with ThreadPoolExecutor(50) as senders:
@@ -89,14 +89,14 @@ def test_of_fifty_deliveries_of_one_event_to_five_servers_one_is_handled(fleet):
 
     assert [answer.status_code for answer in answers] == [200] * 50
     assert len(fleet.handled(event)) == 1
-    told = [answer.json() for answer in answers]
-    assert told.count({"handled": "fifty"}) == 1
-    assert told.count({"status": "ignored", "reason": "duplicate"}) == 49
+    bodies = [answer.json() for answer in answers]
+    assert bodies.count({"handled": "fifty"}) == 1
+    assert bodies.count({"status": "ignored", "reason": "duplicate"}) == 49
 
 
 @pytest.mark.acceptance("A4-13")
 def test_a_failed_delivery_is_handled_by_the_next_try_on_another_server(fleet):
-    """The mark does not outlive the failure; after the success it does."""
+    """A failure leaves no done marker; a success does."""
     event = {"id": "retried", "fails": 2}
 
     assert [fleet.deliver(event, server).status_code for server in range(5)] == [500, 500, 200, 200, 200]
@@ -104,7 +104,7 @@ def test_a_failed_delivery_is_handled_by_the_next_try_on_another_server(fleet):
 
 
 @pytest.mark.acceptance("A4-14")
-def test_a_server_that_is_killed_at_work_blocks_the_event_for_its_lease_only(fleet):
+def test_a_killed_server_blocks_its_event_for_the_lease_only(fleet):
     """The window is an hour and the lease a second: the sender's retry is handled soon, by another server."""
     event = {"id": "killed", "takes": 1.5}
 

@@ -1,4 +1,4 @@
-"""Real servers for what is guarded there, one of each for all tests, and empty counters for each test."""
+"""Fixtures: real servers, one of each kind for all tests, and empty counters for each test."""
 
 import pytest
 from guarded import KINDS, POSTGRES, opened, prepare
@@ -25,14 +25,14 @@ def _postgres():
 
 @pytest.fixture
 def server(_redis):
-    """A server without keys."""
+    """Return a server without keys."""
     _redis.command("FLUSHALL")
     return _redis
 
 
 @pytest.fixture
 def where(request, tmp_path):
-    """Where the counters of this test are; a server is started only for a kind that needs it."""
+    """Return the location of the counters; a server starts only for a kind that needs it."""
     kind = request.node.callspec.params.get("kind", "") if hasattr(request.node, "callspec") else ""
     place = {"folder": str(tmp_path)}
     if kind.startswith("redis") or "server" in request.fixturenames:
@@ -52,6 +52,6 @@ def kind(request):
 
 @pytest.fixture
 def guarded(kind, where):
-    """A counter behind each kind of guard."""
+    """Return a counter behind each kind of guard."""
     with opened(kind, where) as guarded:
         yield guarded

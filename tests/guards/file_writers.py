@@ -1,4 +1,4 @@
-"""Processes that write a guarded file, and die."""
+"""Child processes that write a guarded file and die."""
 
 import itertools
 import os
@@ -10,12 +10,12 @@ from holdfast.testing import ready, send_line
 
 
 def write(path, fence, token, content):
-    """Once."""
+    """Write once."""
     FileGuard(path).write(Stamp(fence, token), content)
 
 
 def rewrite(path, first):
-    """Again and again, until killed: each time under the next fence, and many times its number."""
+    """Write until killed, each time under the next fence, a content that repeats its number."""
     guard = FileGuard(path)
     for fence in itertools.count(first):
         guard.write(Stamp(fence, f"of {fence}"), f"{fence} " * 5000)
@@ -24,7 +24,7 @@ def rewrite(path, first):
 
 
 def fork_inside(path):
-    """Stand still inside, with a child that knows nothing of it."""
+    """Stop while holding the lock, with a forked child."""
 
     def fork():
         child = os.fork()
@@ -32,7 +32,7 @@ def fork_inside(path):
             os.closerange(0, 3)
             time.sleep(100)
             os._exit(0)
-        os.setpgid(child, child)  # it does not die with the group of its parent
+        os.setpgid(child, child)  # it survives the process group of its parent
         send_line(str(child))
         time.sleep(100)
 

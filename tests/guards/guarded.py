@@ -23,7 +23,7 @@ ROWS = ["INSERT INTO counters VALUES ('counter', 0)", "INSERT INTO orders (id, v
 
 
 class File:
-    """A file beside its record."""
+    """A counter in a file with its fence record."""
 
     def __init__(self, where):
         self.path = Path(where["folder"]) / "counter.txt"
@@ -46,7 +46,7 @@ class File:
 
 
 class Redis:
-    """A key of a real server."""
+    """A counter in a key of a real server."""
 
     def __init__(self, where):
         import redis
@@ -71,7 +71,7 @@ class Redis:
 
 
 class Sql:
-    """What a transaction of a DB-API connection writes."""
+    """A counter in a transaction of a DB-API connection."""
 
     statements = ("UPDATE counters SET value = {} WHERE name = 'counter'", "SELECT value FROM counters")
     mark, what = "?", "counter"
@@ -119,7 +119,7 @@ class Sql:
 
 
 class Row(Sql):
-    """A row that has its stamp in columns of its own."""
+    """A counter in a row with fence columns."""
 
     statements = ("UPDATE orders SET value = {} WHERE id = 7", "SELECT value FROM orders WHERE id = 7")
     what = 7
@@ -130,7 +130,7 @@ class Row(Sql):
 
 
 class Psycopg(Sql):
-    """PostgreSQL through psycopg."""
+    """A counter in PostgreSQL through psycopg."""
 
     mark = "%s"
 
@@ -146,7 +146,7 @@ class PsycopgRow(Row):
 
 
 class Pg8000(Sql):
-    """PostgreSQL through pg8000."""
+    """A counter in PostgreSQL through pg8000."""
 
     mark = "%s"
 
@@ -157,7 +157,7 @@ class Pg8000(Sql):
 
 
 class Alchemy(Sql):
-    """A connection of SQLAlchemy Core, on SQLite."""
+    """A counter in SQLite through SQLAlchemy Core."""
 
     mark = ":value"
 
@@ -178,7 +178,7 @@ class Alchemy(Sql):
 
 
 class AlchemySession(Alchemy):
-    """A session of SQLAlchemy's ORM, on PostgreSQL."""
+    """A counter in PostgreSQL through a session of SQLAlchemy's ORM."""
 
     def connected(self, where):
         import sqlalchemy
@@ -189,7 +189,7 @@ class AlchemySession(Alchemy):
 
 
 class Awaited:
-    """Those of asyncio, in a loop of their own."""
+    """The base of the asyncio counters, with its own event loop."""
 
     def __init__(self, where):
         self.runner = asyncio.Runner()
@@ -245,7 +245,7 @@ class AwaitedRedis(Awaited):
 
 
 class AwaitedSql(Awaited):
-    """PostgreSQL through psycopg's connection of asyncio."""
+    """A counter in PostgreSQL through psycopg's asyncio connection."""
 
     mark, what, statements = "%s", Sql.what, Sql.statements
 
@@ -288,7 +288,7 @@ class AwaitedSql(Awaited):
 
 
 class AwaitedSqlite(AwaitedSql):
-    """SQLite through aiosqlite."""
+    """A counter in SQLite through aiosqlite."""
 
     mark = "?"
 
@@ -300,7 +300,7 @@ class AwaitedSqlite(AwaitedSql):
 
 
 class AwaitedRow(AwaitedSqlite):
-    """A row that has its stamp in columns of its own."""
+    """A counter in a row with fence columns."""
 
     what, statements = Row.what, Row.statements
 
@@ -310,7 +310,7 @@ class AwaitedRow(AwaitedSqlite):
 
 
 class AwaitedAlchemy(AwaitedSql):
-    """A session of SQLAlchemy's ORM, of asyncio, on PostgreSQL."""
+    """A counter in PostgreSQL through an asyncio session of SQLAlchemy's ORM."""
 
     mark = ":value"
 
@@ -352,7 +352,7 @@ POSTGRES = {"psycopg", "psycopg-row", "pg8000", "alchemy-session", "psycopg-awai
 
 
 def prepare(where):
-    """Empty counters in every place."""
+    """Create empty counters in every location."""
     with contextlib.closing(sqlite3.connect(Path(where["folder"]) / "guarded.db")) as db, db:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")

@@ -1,4 +1,4 @@
-"""Guarded files: whole or not at all, in the order of fences, whoever is killed, frozen or cancelled meanwhile."""
+"""Guarded files: complete or unchanged, in the order of fences, through kills, freezes and cancellations."""
 
 import asyncio
 import fcntl
@@ -26,14 +26,14 @@ def path(tmp_path):
 @pytest.mark.parametrize(
     ("point", "content", "newest"),
     [
-        ("guard.before-replace", "old", FIVE),  # the record of the newer holder was not yet in place
-        ("guard.admitted", "old", SIX),  # it was, and the content was not
+        ("guard.before-replace", "old", FIVE),  # the record of the newer holder was not written yet
+        ("guard.admitted", "old", SIX),  # the record was written, the content was not
     ],
 )
-def test_a_writer_that_is_killed_leaves_the_old_content_and_an_open_file(
+def test_a_killed_writer_leaves_the_old_content_and_a_usable_file(
     path, point, content, newest, holdfast_workers, holdfast_pauses
 ):
-    """Nothing was acknowledged; nobody waits for the dead; and no older holder profits."""
+    """The write was not acknowledged; no writer waits for the dead one, and no older holder gets in."""
     FileGuard(path).write(FIVE, "old")
     holdfast_pauses.arm(point)
     writer = holdfast_workers.start(f"{CHILDREN}:write", path=path, fence=6, token=SIX.token, content="new" * 9999)
@@ -49,7 +49,7 @@ def test_a_writer_that_is_killed_leaves_the_old_content_and_an_open_file(
 
 
 def test_writers_that_are_killed_at_random_never_leave_half_a_file(path, holdfast_workers):
-    """Each content is one number, many times: a torn one would have two."""
+    """Each content repeats one number; a torn file would have two."""
     newest = written = 0
     for turn in range(4):
         writer = holdfast_workers.start(f"{CHILDREN}:rewrite", path=path, first=newest + 1).wait_ready()
@@ -63,7 +63,7 @@ def test_writers_that_are_killed_at_random_never_leave_half_a_file(path, holdfas
 
 
 def test_a_writer_frozen_inside_keeps_the_others_out_for_a_bounded_time(path, holdfast_workers, holdfast_pauses):
-    """It may go on at any moment, so nobody can pass; but whoever waits is told, and nothing was written."""
+    """The writer may continue at any moment, so no other can pass; waiting writers get an error and write nothing."""
     holdfast_pauses.arm("guard.admitted")
     writer = holdfast_workers.start(f"{CHILDREN}:write", path=path, fence=5, token=FIVE.token, content="slow")
     holdfast_pauses.wait_reached("guard.admitted")
@@ -81,8 +81,8 @@ def test_a_writer_frozen_inside_keeps_the_others_out_for_a_bounded_time(path, ho
     assert path.read_text() == "new"
 
 
-def test_one_who_waits_goes_on_when_the_other_is_done(path):
-    """Threads of one process exclude each other as well."""
+def test_a_waiting_writer_continues_when_the_other_is_done(path):
+    """Threads of one process exclude each other too."""
     inside, out = threading.Event(), threading.Event()
 
     def slow():
@@ -106,7 +106,7 @@ def test_one_who_waits_goes_on_when_the_other_is_done(path):
 
 
 def test_an_unreadable_fence_record_lets_no_writer_in(path):
-    """Guessing would let late writers in; a person has to look."""
+    """A guess would let late writers in, so a person must decide."""
     guard = FileGuard(path)
     guard.write(FIVE, "old")
     record = path.with_name(".report.txt.guard")
@@ -120,8 +120,8 @@ def test_an_unreadable_fence_record_lets_no_writer_in(path):
     assert path.read_text() == "old"
 
 
-def test_a_deleted_file_still_knows_its_holders(path):
-    """A late writer must not bring back what was removed."""
+def test_a_deleted_file_keeps_its_fence(path):
+    """A late writer must not restore a removed file."""
     guard = FileGuard(path)
     guard.write(FIVE, "old")
     guard.delete(SIX)
@@ -136,7 +136,7 @@ def test_a_deleted_file_still_knows_its_holders(path):
 
 
 def test_a_link_leads_to_the_same_guard(path, tmp_path):
-    """Otherwise there would be two records of one file, and the link would be replaced by a copy."""
+    """Otherwise one file would have two records, and a copy would replace the link."""
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "link"
     link.symlink_to(path)
@@ -150,8 +150,8 @@ def test_a_link_leads_to_the_same_guard(path, tmp_path):
     assert path.read_text() == "newer"
 
 
-def test_rights_of_the_file_stay_and_nothing_else_is_left_beside_it(path):
-    """A replaced file is a new one to the kernel, not to its readers."""
+def test_the_permissions_of_the_file_stay_and_no_other_file_is_left(path):
+    """A replaced file is new for the kernel, but not for its readers."""
     path.write_bytes(b"\xff")
     path.chmod(0o640)
 
@@ -162,8 +162,8 @@ def test_rights_of_the_file_stay_and_nothing_else_is_left_beside_it(path):
     assert sorted(os.listdir(path.parent)) == [".report.txt.guard", ".report.txt.guard.lock", "report.txt"]
 
 
-def test_bad_paths_and_contents_are_refused_before_anything_is_made(tmp_path):
-    """A mistake is told where it was made."""
+def test_invalid_paths_and_contents_are_refused_before_any_write(tmp_path):
+    """The error comes where the mistake is made."""
     for path in ("", "a\0b", b"bytes", "x/..", f"{tmp_path}/", tmp_path, "x" * 250):
         with pytest.raises(InvalidConfig):
             FileGuard(path)
@@ -177,8 +177,8 @@ def test_bad_paths_and_contents_are_refused_before_anything_is_made(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_write_that_is_cancelled_is_over_before_anything_else_happens(path):
-    """Left alone in its thread it could write over what the same holder writes next."""
+def test_a_cancelled_write_ends_before_the_next_step(path):
+    """A write that continues in its thread could overwrite the next write of the same holder."""
     inside, out = threading.Event(), threading.Event()
 
     def slow():
@@ -210,7 +210,7 @@ def test_a_write_that_is_cancelled_is_over_before_anything_else_happens(path):
 
 
 def test_a_lock_that_a_forked_child_inherited_is_free_for_others(path):
-    """A child that knows nothing of it has the descriptor; the end of the write is said to the kernel aloud."""
+    """A forked child has the descriptor too, so the writer unlocks explicitly."""
     children = []
 
     def fork():
@@ -238,8 +238,8 @@ def test_a_lock_that_a_forked_child_inherited_is_free_for_others(path):
     assert len(children) == 1
 
 
-def test_a_writer_that_is_killed_inside_leaves_nothing_to_its_children(path, holdfast_workers):
-    """The lock goes with the writer: nobody waits for a child that was forked meanwhile."""
+def test_the_children_of_a_killed_writer_do_not_keep_its_lock(path, holdfast_workers):
+    """The lock ends with the writer, and no other waits for its forked child."""
     writer = holdfast_workers.start(f"{CHILDREN}:fork_inside", path=path)
     child = int(writer.read_line(30))
     try:

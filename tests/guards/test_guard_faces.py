@@ -1,4 +1,4 @@
-"""Guards of both faces have the same shapes; and the one for resources of your own is the law with a memory."""
+"""Guards of both faces have the same interface; `Guard` is the rule with a memory, for your own resources."""
 
 import inspect
 import pickle
@@ -20,7 +20,7 @@ def shape(function):
 
 
 def test_both_faces_have_the_same_guards():
-    """Whoever knows one knows the other."""
+    """A user of one face knows the other."""
     assert set(guards.__all__) == set(aio_guards.__all__) == {*CLASSES, "Bearer", "Guard", "Stamp"}
     assert [getattr(guards, name) for name in ("Bearer", "Guard", "Stamp")] == [
         getattr(aio_guards, name) for name in ("Bearer", "Guard", "Stamp")
@@ -29,7 +29,7 @@ def test_both_faces_have_the_same_guards():
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_being_awaited_is_the_only_difference_between_guards(name):
-    """Names, order, kinds and defaults of all parameters are alike."""
+    """Names, order, kinds and defaults of all parameters are equal."""
     one, other = members(getattr(guards, name)), members(getattr(aio_guards, name))
     methods = [key for key in one if inspect.isfunction(one[key])]
 
@@ -41,8 +41,8 @@ def test_being_awaited_is_the_only_difference_between_guards(name):
     assert all(inspect.iscoroutinefunction(other[key]) for key in methods)
 
 
-def test_a_guard_of_your_own_keeps_the_law_and_what_it_has_seen():
-    """What it remembers can be stored with the resource and given back later."""
+def test_a_guard_for_your_own_resource_remembers_the_newest_fence():
+    """A program can store its state with the resource and restore it later."""
     guard = guards.Guard("orders/42")
     guard.admit(guards.Stamp(5, "a"))
     guard.admit(guards.Stamp(5, "a"))
@@ -59,8 +59,8 @@ def test_a_guard_of_your_own_keeps_the_law_and_what_it_has_seen():
     later.admit(guards.Stamp(7, "b"))
 
 
-def test_a_guard_of_your_own_refuses_what_makes_no_sense():
-    """A name and a stamp are checked when they are given."""
+def test_a_guard_for_your_own_resource_refuses_invalid_input():
+    """A name and a fence are checked when they are given."""
     with pytest.raises(InvalidName):
         guards.Guard("")
     for newest in (guards.Stamp(-1, "t"), guards.Stamp(5, ""), None):

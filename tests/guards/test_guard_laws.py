@@ -1,4 +1,4 @@
-"""What every guard keeps, whatever it guards and through whichever face."""
+"""The laws of every guard, for every resource and both faces."""
 
 import os
 
@@ -15,8 +15,8 @@ WRITERS = f"{os.path.dirname(__file__)}/writers.py"
 FIVE, SIX = Stamp(5, "of five"), Stamp(6, "of six")
 
 
-def test_a_resource_that_nobody_wrote_has_seen_nobody(guarded):
-    """And whoever comes first is let in."""
+def test_an_unwritten_resource_has_no_fence(guarded):
+    """The first holder is admitted."""
     assert guarded.newest() == Stamp(0, "")
 
     guarded.write(Stamp(1, "first"), 1)
@@ -25,7 +25,7 @@ def test_a_resource_that_nobody_wrote_has_seen_nobody(guarded):
 
 
 def test_a_newer_holder_is_accepted_and_remembered(guarded):
-    """The fence of the newest is what the others are compared with."""
+    """The guard compares later holders with the newest fence."""
     guarded.write(FIVE, 1)
     guarded.write(SIX, 2)
 
@@ -33,7 +33,7 @@ def test_a_newer_holder_is_accepted_and_remembered(guarded):
 
 
 def test_the_same_holder_may_write_again(guarded):
-    """One lease covers many writes, and one that was sent again."""
+    """One lease covers many writes, and a resent one."""
     guarded.write(FIVE, 1)
     guarded.write(FIVE, 2)
 
@@ -42,7 +42,7 @@ def test_the_same_holder_may_write_again(guarded):
 
 @pytest.mark.parametrize("late", [Stamp(4, "of four"), Stamp(4, "of five"), Stamp(5, "another")], ids=str)
 def test_an_older_fence_or_a_foreign_token_is_refused_and_changes_nothing(guarded, late):
-    """After a split two holders may have one number: then the token decides."""
+    """After a split two holders may have one fence; then the token decides."""
     guarded.write(FIVE, 1)
 
     with pytest.raises(Fenced) as refusal:
@@ -54,8 +54,8 @@ def test_an_older_fence_or_a_foreign_token_is_refused_and_changes_nothing(guarde
     assert guarded.read() == 3
 
 
-def test_a_holder_that_was_let_in_shuts_out_the_older_one(guarded):
-    """Otherwise the late write of a predecessor could come between what it reads and what it writes."""
+def test_an_admitted_holder_excludes_the_older_one(guarded):
+    """Otherwise a late write of a predecessor could come between its read and its write."""
     guarded.write(FIVE, 1)
     guarded.admit(SIX)
 
@@ -67,8 +67,8 @@ def test_a_holder_that_was_let_in_shuts_out_the_older_one(guarded):
     assert (guarded.read(), guarded.newest()) == (1, SIX)
 
 
-def test_the_largest_fences_are_told_apart(guarded):
-    """Numbers that a float cannot hold must not be rounded into each other."""
+def test_the_largest_fences_are_compared_exactly(guarded):
+    """The guard must not round numbers that a float cannot represent."""
     guarded.write(Stamp(FENCE_MAX - 1, "a"), 1)
     guarded.write(Stamp(FENCE_MAX, "b"), 2)
 
@@ -87,8 +87,8 @@ NO_STAMPS = [
 ]
 
 
-def test_what_is_no_stamp_is_refused_before_anything_is_asked(guarded):
-    """Half of a stamp would let everybody in, or nobody for ever."""
+def test_an_invalid_fence_is_refused_before_any_command(guarded):
+    """An incomplete fence would admit all holders, or none for ever."""
     for bad in NO_STAMPS:
         with pytest.raises(InvalidConfig):
             guarded.write(bad, 1)
@@ -99,8 +99,8 @@ def test_what_is_no_stamp_is_refused_before_anything_is_asked(guarded):
 @pytest.mark.acceptance("A0-10", "G-1", "G-4")
 @pytest.mark.parametrize("kind", ["file", "redis", "sqlite3", "psycopg-row", "alchemy-session"])
 def test_a_holder_that_wakes_after_its_successor_wrote_is_refused(kind, where, server, holdfast_workers):
-    """It cannot know that time has passed; so the resource refuses its fence, and its block ends in a loss."""
-    holder = holdfast_workers.start(f"{WRITERS}:write_when_told", url=server.url, kind=kind, where=where, ttl=1)
+    """The holder cannot know that time has passed, so the resource refuses its fence, and its block raises."""
+    holder = holdfast_workers.start(f"{WRITERS}:write_on_each_line", url=server.url, kind=kind, where=where, ttl=1)
     fence = int(holder.read_line().removeprefix("held "))
     holder.send_line("write")
     assert holder.read_line() == "wrote"
@@ -124,10 +124,8 @@ def test_a_holder_that_wakes_after_its_successor_wrote_is_refused(kind, where, s
 
 @pytest.mark.acceptance("G-1")
 @pytest.mark.parametrize("kind", ["file", "redis", "sqlite3", "psycopg", "psycopg-row"])
-def test_of_writers_that_race_no_older_one_is_accepted_and_no_write_is_lost(
-    kind, where, holdfast_workers, holdfast_history
-):
-    """Three processes bring fences out of order; only the guard keeps them apart."""
+def test_racing_writers_are_ordered_and_no_write_is_lost(kind, where, holdfast_workers, holdfast_history):
+    """Three processes use fences out of order; only the guard orders them."""
     facts = {"kind": kind, "where": where, "history": holdfast_history.path, "times": 40}
     crowd = [holdfast_workers.start(f"{WRITERS}:count", label=label, **facts) for label in "abc"]
     refused = [int(worker.read_line(60)) for worker in crowd]
@@ -143,8 +141,8 @@ def test_of_writers_that_race_no_older_one_is_accepted_and_no_write_is_lost(
 
 
 @pytest.mark.parametrize("kind", ["redis-awaited"])
-def test_a_lease_of_either_face_is_what_a_guard_takes(guarded, server):
-    """So is anything else that brings a fence and a token."""
+def test_a_guard_accepts_leases_of_both_faces(guarded, server):
+    """Any other object with a fence and a token works too."""
     with holdfast.connect(server.url) as client:
         pool = client.pool("channels")
         pool.set_items(["one"])

@@ -1,4 +1,4 @@
-"""Guarded keys: one script, one slot, the client that the caller has; and what is sent twice is applied once."""
+"""Guarded keys: one script, one slot, the caller's client; a resent call is applied once."""
 
 import asyncio
 
@@ -30,8 +30,8 @@ def client(server):
 
 @given(stamps=st.lists(st.sampled_from(STAMPS), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_script_and_the_law_answer_alike(client, stamps):
-    """The law is written twice, so it is compared: who is let in, what is remembered, and whether it was applied."""
+def test_the_script_and_the_rule_answer_alike(client, stamps):
+    """The rule is written twice, so a test compares admission, state and effect."""
     client.flushall()
     guard, newest, applied = RedisGuard(client, "k"), UNSEEN, 0
     for stamp in stamps:
@@ -47,7 +47,7 @@ def test_the_script_and_the_law_answer_alike(client, stamps):
 
 
 def test_each_method_does_what_the_command_of_its_name_does(client):
-    """Values, hashes and whatever else the server knows, in one step with the check."""
+    """Values, hashes and other commands run in one step with the check."""
     guard = RedisGuard(client, "order:42")
 
     guard.set(FIVE, "paid")
@@ -65,8 +65,8 @@ def test_each_method_does_what_the_command_of_its_name_does(client):
     assert guard.run(FIVE, ("GET", "order:42:none"), ("EXPIRE", "order:42", 60)) == [None, 1]
 
 
-def test_what_is_refused_is_refused_by_every_method(client):
-    """None of them has a way around the check."""
+def test_every_method_refuses_an_old_fence(client):
+    """No method bypasses the check."""
     guard = RedisGuard(client, "k")
     guard.hset(SIX, {"field": "new"})
 
@@ -85,8 +85,8 @@ def test_what_is_refused_is_refused_by_every_method(client):
     assert client.hgetall("k") == {"field": "new"}
 
 
-def test_a_deleted_key_still_knows_its_holders(client):
-    """A late writer must not bring back what was removed."""
+def test_a_deleted_key_keeps_its_fence(client):
+    """A late writer must not restore a removed key."""
     guard = RedisGuard(client, "k")
     guard.set(SIX, "new")
     guard.delete(SIX)
@@ -97,8 +97,8 @@ def test_a_deleted_key_still_knows_its_holders(client):
     assert client.exists("k") == 0
 
 
-def test_a_command_that_fails_leaves_the_door_shut_to_older_holders(client):
-    """As in a transaction of the server, what came before it stays; so the newer holder must be known."""
+def test_a_failed_command_still_excludes_older_holders(client):
+    """As in a transaction of the server, earlier commands stay, so the newer holder must be recorded."""
     guard = RedisGuard(client, "k")
     guard.set(FIVE, "text")
 
@@ -111,8 +111,8 @@ def test_a_command_that_fails_leaves_the_door_shut_to_older_holders(client):
         guard.set(FIVE, "old")
 
 
-def test_a_stamp_that_makes_no_sense_lets_nobody_in(client):
-    """Somebody wrote over it: what it was is not known, and guessing would let late writers in."""
+def test_an_invalid_fence_record_admits_no_holder(client):
+    """Another program overwrote it; a guess would let late writers in."""
     guard = RedisGuard(client, "k")
     client.hset(guard.stamp_key, "fence", "many")
 
@@ -123,7 +123,7 @@ def test_a_stamp_that_makes_no_sense_lets_nobody_in(client):
 
 
 def test_a_call_whose_reply_was_lost_is_sent_again_and_applied_once(server):
-    """redis-py sends again by itself; a counter must not count twice, and the answer is the one that was lost."""
+    """redis-py resends by itself; the counter must count once and return the lost answer."""
     with Proxy("127.0.0.1", server.port) as proxy:
         retry = Retry(NoBackoff(), 3)
         with redis.Redis.from_url(proxy.url, retry=retry, retry_on_error=[redis.ConnectionError]) as client:
@@ -141,7 +141,7 @@ def test_a_call_whose_reply_was_lost_is_sent_again_and_applied_once(server):
 
 
 def test_an_awaited_call_whose_reply_was_lost_is_applied_once_too(server):
-    """The same script, called by the other client."""
+    """The asyncio client uses the same script."""
 
     async def story(url):
         retry = AsyncRetry(NoBackoff(), 3)
@@ -163,8 +163,8 @@ def test_an_awaited_call_whose_reply_was_lost_is_applied_once_too(server):
         asyncio.run(story(proxy.url))
 
 
-def test_a_full_server_refuses_the_stamp_and_so_the_write(client, server):
-    """Nothing is half done: neither is the holder let in."""
+def test_a_full_server_refuses_the_fence_and_the_write(client, server):
+    """Nothing is half done, and the holder is not admitted."""
     guard = RedisGuard(client, "k")
     guard.set(FIVE, "old")
     server.command("CONFIG", "SET", "maxmemory", 1)
@@ -179,8 +179,8 @@ def test_a_full_server_refuses_the_stamp_and_so_the_write(client, server):
     assert (client.get("k"), guard.newest()) == ("old", FIVE)
 
 
-def test_clients_of_valkey_are_taken_as_well(server):
-    """Both libraries have one origin and the same calls."""
+def test_clients_of_valkey_are_accepted(server):
+    """Both libraries have the same calls."""
     valkey = pytest.importorskip("valkey", reason="the client library is not here: install the wheel valkey")
 
     async def awaited():
@@ -198,8 +198,8 @@ def test_clients_of_valkey_are_taken_as_well(server):
         assert client.get("k") == b"newer"
 
 
-def test_a_server_that_forgot_the_script_is_told_again(client, server):
-    """As after a restart, or SCRIPT FLUSH."""
+def test_a_server_without_the_script_gets_it_again(client, server):
+    """This happens after a restart or SCRIPT FLUSH."""
     guard = RedisGuard(client, "k")
     guard.set(FIVE, 1)
     server.command("SCRIPT", "FLUSH")
@@ -210,8 +210,8 @@ def test_a_server_that_forgot_the_script_is_told_again(client, server):
 
 
 @pytest.mark.parametrize("key", ["plain", "a:b", "{tag}:x", "x{tag}", "open{", "{", "x{}y", "a{b", "{}{tag}", "ä"])
-def test_the_stamp_stands_in_the_slot_of_its_key(client, key):
-    """Otherwise no cluster could compare and write in one step."""
+def test_the_fence_record_is_in_the_slot_of_its_key(client, key):
+    """Otherwise a cluster could not compare and write in one step."""
     try:
         guard = RedisGuard(client, key)
     except InvalidName:
@@ -224,14 +224,14 @@ def test_the_stamp_stands_in_the_slot_of_its_key(client, key):
 
 
 def crc_slot(key):
-    """As redis-py counts it."""
+    """Return the slot as redis-py computes it."""
     from redis.crc import key_slot
 
     return key_slot(key.encode())
 
 
 def test_guarded_keys_work_in_a_cluster_through_both_clients():
-    """Check and write are one script on the one server that has the slot."""
+    """Check and write are one script on the server of the slot."""
 
     async def awaited(host, port):
         client = aioredis.RedisCluster(host=host, port=port)
@@ -261,39 +261,39 @@ def test_guarded_keys_work_in_a_cluster_through_both_clients():
     "command", ["SET k v", (), ("SET", "k", None), ("SET", "k", True), ("SET", "k", ["v"]), ("MSET", *range(7001))],
     ids=["text", "empty", "none", "true", "list", "too many"],
 )  # fmt: skip
-def test_what_is_no_command_is_refused_before_anything_is_sent(command):
-    """There is no server at that address: whoever asks it gets another error."""
-    nobody = redis.Redis(host="127.0.0.1", port=1)
+def test_an_invalid_command_is_refused_before_it_is_sent(command):
+    """There is no server at that address, so a sent command would raise another error."""
+    unreachable = redis.Redis(host="127.0.0.1", port=1)
 
     with pytest.raises(InvalidConfig):
-        RedisGuard(nobody, "k").run(FIVE, command)
+        RedisGuard(unreachable, "k").run(FIVE, command)
 
 
-def test_bad_keys_fields_and_clients_are_refused_before_anything_is_sent():
-    """A mistake is told where it was made."""
-    nobody, awaited = redis.Redis(host="127.0.0.1", port=1), aioredis.Redis(host="127.0.0.1", port=1)
+def test_invalid_keys_fields_and_clients_are_refused_before_any_command():
+    """The error comes where the mistake is made."""
+    unreachable, awaited = redis.Redis(host="127.0.0.1", port=1), aioredis.Redis(host="127.0.0.1", port=1)
 
     for key in ("", None, b"k", 7, "a}b"):
         with pytest.raises(InvalidName):
-            RedisGuard(nobody, key)
+            RedisGuard(unreachable, key)
     for keys in (["other"], ["{other}k"]):
         with pytest.raises(InvalidConfig):
-            RedisGuard(nobody, "k").run(FIVE, ("GET", "k"), keys=keys)
+            RedisGuard(unreachable, "k").run(FIVE, ("GET", "k"), keys=keys)
     for fields in ({}, None, [("a", 1)]):
         with pytest.raises(InvalidConfig):
-            RedisGuard(nobody, "k").hset(FIVE, fields)
-    for client in (awaited, nobody.pipeline(), None, "redis://localhost"):
+            RedisGuard(unreachable, "k").hset(FIVE, fields)
+    for client in (awaited, unreachable.pipeline(), None, "redis://localhost"):
         with pytest.raises(InvalidConfig):
             RedisGuard(client, "k")
-    for client in (nobody, awaited.pipeline(), None):
+    for client in (unreachable, awaited.pipeline(), None):
         with pytest.raises(InvalidConfig):
             aio_guards.RedisGuard(client, "k")
     with pytest.raises(redis.ConnectionError):
         RedisGuard(redis.Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), "k").set(FIVE, 1)
 
 
-def test_a_call_that_failed_and_is_sent_again_is_not_applied_again(server, client):
-    """What came before the command that failed was applied: the client that lost the answer hears the same error."""
+def test_a_failed_call_that_is_resent_is_not_applied_again(server, client):
+    """Earlier commands were applied, and the client that lost the answer gets the same error."""
     client.set("counter", 10)
     with Proxy("127.0.0.1", server.port) as proxy:
         retry = Retry(NoBackoff(), 3)
@@ -309,8 +309,8 @@ def test_a_call_that_failed_and_is_sent_again_is_not_applied_again(server, clien
     assert client.get("counter") == "11"
 
 
-def test_no_two_keys_have_one_stamp(client):
-    """`order` and `{order}` are two keys in one slot: the holders of one are not fenced by those of the other."""
+def test_no_two_keys_share_a_fence_record(client):
+    """`order` and `{order}` are two keys in one slot with separate fences."""
     RedisGuard(client, "order").set(SIX, "x")
 
     RedisGuard(client, "{order}").set(FIVE, "y")

@@ -1,4 +1,4 @@
-"""Connections as people have them: from a pool, answering in bytes, or without a transaction to look at a stamp."""
+"""Connections as users have them: from a pool, with answers in bytes, or outside of a transaction."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ def path(tmp_path):
 
 
 def test_a_connection_out_of_a_pool_is_one_of_its_driver(path):
-    """SQLAlchemy hands out wrappers around connections of drivers: what is admitted there commits there."""
+    """SQLAlchemy returns wrappers around driver connections; the guard works on the driver connection."""
     engine = sqlalchemy.create_engine(f"sqlite:///{path}")
     with contextlib.closing(engine.raw_connection()) as raw:
         GUARD.admit(SIX, raw, "order")
@@ -38,7 +38,7 @@ def test_a_connection_out_of_a_pool_is_one_of_its_driver(path):
 
 
 def test_a_connection_may_answer_in_bytes(path):
-    """The holder that comes again is the same one, however its token is told."""
+    """The guard recognises the same holder, whatever the type of the stored token."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.text_factory = bytes
         GUARD.admit(SIX, db, "order")
@@ -48,8 +48,8 @@ def test_a_connection_may_answer_in_bytes(path):
             GUARD.admit(FIVE, db, "order")
 
 
-def test_to_look_at_a_stamp_needs_no_transaction(path):
-    """It writes nothing. To be let in on such a connection is refused as before."""
+def test_reading_a_fence_needs_no_transaction(path):
+    """Reading writes nothing. `admit` on such a connection is still refused."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         GUARD.admit(SIX, db, "order")
         db.commit()

@@ -39,7 +39,7 @@ def db():
 
 @pytest.fixture
 def connect(where, _postgres):
-    """Connections to PostgreSQL, closed at the end."""
+    """Return a function that connects to PostgreSQL; the fixture closes the connections."""
     with contextlib.ExitStack() as opened:
         yield lambda **options: opened.enter_context(contextlib.closing(psycopg.connect(where["postgres"], **options)))
 
@@ -60,8 +60,8 @@ def answers_alike(db, guard, key, stamps):
 @pytest.mark.parametrize(("guard", "key"), [(GUARD, "orders/7"), (ROW, 7)], ids=["table", "row"])
 @given(stamps=st.lists(st.sampled_from(STAMPS), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_statement_and_the_law_answer_alike_on_sqlite(db, guard, key, stamps):
-    """The law is written twice, so it is compared: who is let in, and what is remembered."""
+def test_the_statement_and_the_rule_answer_alike_on_sqlite(db, guard, key, stamps):
+    """The rule is written twice, so a test compares admission and state."""
     answers_alike(db, guard, key, stamps)
     db.rollback()
 
@@ -69,15 +69,15 @@ def test_the_statement_and_the_law_answer_alike_on_sqlite(db, guard, key, stamps
 @pytest.mark.parametrize(("guard", "key"), [(GUARD, "orders/7"), (ROW, 7)], ids=["table", "row"])
 @given(stamps=st.lists(st.sampled_from(STAMPS), min_size=1, max_size=12))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_statement_and_the_law_answer_alike_on_postgresql(connect, guard, key, stamps):
-    """The same statement in another dialect."""
+def test_the_statement_and_the_rule_answer_alike_on_postgresql(connect, guard, key, stamps):
+    """The statement is the same in another dialect."""
     with contextlib.closing(connect()) as db:
         answers_alike(db, guard, key, stamps)
         db.rollback()
 
 
-def test_what_is_rolled_back_was_never_let_in(db):
-    """A holder whose transaction failed has written nothing; so nobody is shut out by it."""
+def test_a_rolled_back_holder_was_never_admitted(db):
+    """A failed transaction wrote nothing, so it excludes no holder."""
     GUARD.admit(FIVE, db, "x")
     db.commit()
     GUARD.admit(SIX, db, "x")
@@ -88,8 +88,8 @@ def test_what_is_rolled_back_was_never_let_in(db):
     assert GUARD.newest(db, "x") == FIVE
 
 
-def test_each_name_and_each_row_has_a_guard_of_its_own(db):
-    """The holder of one thing is no holder of another."""
+def test_each_name_and_each_row_has_its_own_fence(db):
+    """The holder of one resource is no holder of another."""
     db.execute("INSERT INTO orders (id) VALUES (8)")
     GUARD.admit(SIX, db, "x")
     ROW.admit(SIX, db, 7)
@@ -101,8 +101,8 @@ def test_each_name_and_each_row_has_a_guard_of_its_own(db):
     assert (ROW.newest(db, 7), ROW.newest(db, 8), ROW.newest(db, 9)) == (SIX, FIVE, UNSEEN)
 
 
-def test_a_row_that_is_not_there_cannot_be_guarded(db):
-    """Nobody must believe that the check was made."""
+def test_a_missing_row_cannot_be_guarded(db):
+    """A missing row must not look like a passed check."""
     with pytest.raises(NotFound) as missing:
         ROW.admit(FIVE, db, 999)
 
@@ -110,7 +110,7 @@ def test_a_row_that_is_not_there_cannot_be_guarded(db):
 
 
 def test_rows_may_come_as_dictionaries_and_columns_have_other_names(db, connect):
-    """Callers set up their connections as they like, and reserved words are names too."""
+    """Callers configure their connections freely, and reserved words can be names."""
     db.row_factory = lambda cursor, row: {column[0]: cell for column, cell in zip(cursor.description, row, strict=True)}
     GUARD.admit(FIVE, db, "x")
     with pytest.raises(Fenced):
@@ -128,7 +128,7 @@ def test_rows_may_come_as_dictionaries_and_columns_have_other_names(db, connect)
 
 
 def in_thread(work):
-    """Run it beside us; what it raised or `None` is in the list when it has ended."""
+    """Run it in a thread; the list gets its error or `None` at the end."""
     outcome = []
 
     def run():
@@ -144,7 +144,7 @@ def in_thread(work):
 
 
 def waits(db, watcher):
-    """Whether the connection waits for a lock of another one."""
+    """Return whether the connection waits for a lock of another one."""
     pid = db.info.backend_pid
     asked = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s"
     return watcher.execute(asked, (pid,)).fetchone()[0] == "Lock"
@@ -153,8 +153,8 @@ def waits(db, watcher):
 @pytest.mark.parametrize(("guard", "key"), [(GUARD, "orders/7"), (ROW, 7)], ids=["table", "row"])
 @pytest.mark.parametrize("ending", ["commit", "rollback"])
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
-def test_an_older_holder_waits_for_the_newer_one_and_hears_how_it_ended(connect, guard, key, ending, seen):
-    """Under READ COMMITTED, also for the first row of a name: who is refused depends on what was committed."""
+def test_an_older_holder_waits_for_the_result_of_the_newer_one(connect, guard, key, ending, seen):
+    """Under READ COMMITTED the committed state decides, also for the first row of a name."""
     newer, older, watcher = connect(), connect(), connect(autocommit=True)
     if seen:
         guard.admit(Stamp(1, "before"), newer, key)
@@ -183,8 +183,8 @@ def test_an_older_holder_waits_for_the_newer_one_and_hears_how_it_ended(connect,
         assert value == 5
 
 
-def test_a_newer_holder_waits_for_the_older_one_and_sees_what_it_left(connect):
-    """Two that overlap are put in order: nothing of the older one comes after the newer one."""
+def test_a_newer_holder_waits_for_the_writes_of_the_older_one(connect):
+    """Two overlapping holders are ordered: no write of the older one follows the newer one."""
     older, newer, watcher = connect(), connect(), connect(autocommit=True)
     ROW.admit(FIVE, older, 7)
     found = []
@@ -205,15 +205,15 @@ def test_a_newer_holder_waits_for_the_older_one_and_sees_what_it_left(connect):
         ROW.admit(FIVE, older, 7)
 
 
-def test_a_holder_that_stands_still_in_its_transaction_is_ended_by_the_server(connect):
-    """Otherwise its successor would wait for as long as it is frozen; what it wrote before is gone with it."""
+def test_the_server_ends_a_holder_that_is_frozen_in_its_transaction(connect):
+    """Otherwise its successor would wait for the whole freeze; its earlier writes are rolled back."""
     frozen, newer = connect(), connect()
     frozen.execute("SET idle_in_transaction_session_timeout = '1s'")
     frozen.commit()
     ROW.admit(FIVE, frozen, 7)
     frozen.execute("UPDATE orders SET value = 5 WHERE id = 7")
 
-    ROW.admit(SIX, newer, 7)  # waits until then
+    ROW.admit(SIX, newer, 7)  # waits for that moment
     newer.execute("UPDATE orders SET value = value + 6 WHERE id = 7")
     newer.commit()
 
@@ -223,8 +223,8 @@ def test_a_holder_that_stands_still_in_its_transaction_is_ended_by_the_server(co
     assert ROW.newest(newer, 7) == SIX
 
 
-def test_a_holder_that_stands_still_in_its_transaction_keeps_the_others_out_of_sqlite(where):
-    """Nobody can end it from outside: the successor hears so, and has written nothing."""
+def test_a_holder_that_is_frozen_in_its_transaction_blocks_sqlite(where):
+    """No process can end it from outside: the successor gets an error and has written nothing."""
     file = f"{where['folder']}/guarded.db"
     with contextlib.closing(sqlite3.connect(file)) as frozen, contextlib.closing(sqlite3.connect(file, 0.1)) as newer:
         ROW.admit(FIVE, frozen, 7)
@@ -243,8 +243,8 @@ def test_a_holder_that_stands_still_in_its_transaction_keeps_the_others_out_of_s
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 @pytest.mark.parametrize(("guard", "key"), [(GUARD, "orders/7"), (ROW, 7)], ids=["table", "row"])
-def test_a_stricter_level_refuses_what_it_cannot_see(connect, level, guard, key):
-    """An old snapshot does not let an old holder in: the server fails the transaction."""
+def test_a_stricter_isolation_level_refuses_an_old_holder(connect, level, guard, key):
+    """An old snapshot admits no old holder: the server fails the transaction."""
     older, newer = connect(), connect()
     guard.admit(FIVE, newer, key)
     newer.commit()
@@ -262,19 +262,19 @@ def test_a_stricter_level_refuses_what_it_cannot_see(connect, level, guard, key)
 
 
 def statements_of(db):
-    said = []
-    db.set_trace_callback(said.append)
-    return said
+    statements = []
+    db.set_trace_callback(statements.append)
+    return statements
 
 
 @pytest.mark.parametrize("guard", [GUARD, ROW], ids=["table", "row"])
-def test_a_connection_that_commits_by_itself_is_refused(guard, db, where, connect):
-    """The check would be committed before the write: between the two a newer holder could come."""
+def test_a_connection_in_autocommit_mode_is_refused(guard, db, where, connect):
+    """The check would commit before the write, and a newer holder could come between."""
     db.isolation_level = None
-    said = statements_of(db)
+    statements = statements_of(db)
     with pytest.raises(InvalidConfig):
         guard.admit(FIVE, db, "7")
-    assert said == []
+    assert statements == []
     db.execute("BEGIN IMMEDIATE")
     guard.admit(FIVE, db, "7")
     db.execute("ROLLBACK")
@@ -304,8 +304,8 @@ def test_a_connection_that_commits_by_itself_is_refused(guard, db, where, connec
 
 
 @pytest.mark.parametrize("name", ["", "a b", 'x"y', "a;b", "1a", "a.b.c", None, 7, "x" * 64, "a.", "ä"])
-def test_what_is_no_name_never_gets_into_a_statement(name):
-    """A table or a column is a word; nothing else can be smuggled in."""
+def test_an_invalid_name_never_reaches_a_statement(name):
+    """A table or column name is a plain word, which prevents SQL injection."""
     with pytest.raises(InvalidConfig):
         SqlGuard(name)
     for setting in ("key", "fence", "token"):
@@ -313,9 +313,9 @@ def test_what_is_no_name_never_gets_into_a_statement(name):
             RowGuard("orders", **{setting: name})
 
 
-def test_bad_names_and_connections_are_refused_before_anything_is_asked(db, where):
-    """A mistake is told where it was made."""
-    said = statements_of(db)
+def test_invalid_names_and_connections_are_refused_before_any_statement(db, where):
+    """The error comes where the mistake is made."""
+    statements = statements_of(db)
 
     for name in ("", None, 7, "x" * 600, "a\0b"):
         with pytest.raises(InvalidName):
@@ -324,11 +324,11 @@ def test_bad_names_and_connections_are_refused_before_anything_is_asked(db, wher
         with pytest.raises(InvalidConfig):
             GUARD.admit(FIVE, connection, "x")
 
-    assert said == []
+    assert statements == []
 
 
 def refused_at_once(operation):
-    """The error of an operation that must not get as far as to wait for something."""
+    """Return the error of an operation that must fail before it waits."""
     try:
         operation.send(None)
     except InvalidConfig as error:
@@ -340,7 +340,7 @@ def refused_at_once(operation):
 
 @pytest.mark.usefixtures("_postgres")
 def test_each_face_refuses_the_connections_of_the_other(db, where):
-    """Otherwise a coroutine would be dropped, and nobody would have been asked."""
+    """Otherwise a coroutine would be dropped and nothing checked."""
     import asyncio
 
     from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -367,7 +367,7 @@ def test_each_face_refuses_the_connections_of_the_other(db, where):
 
 
 @pytest.mark.parametrize(
-    ("style", "told"),
+    ("style", "expected"),
     [
         ("qmark", ("? ? ?", [1, 2, 1])),
         ("format", ("%s %s %s", [1, 2, 1])),
@@ -376,6 +376,6 @@ def test_each_face_refuses_the_connections_of_the_other(db, where):
         ("named", (":a :b :a", {"a": 1, "b": 2})),
     ],
 )
-def test_parameters_are_given_as_the_driver_wants_them(style, told):
-    """There are five ways in DB-API to say the same."""
-    assert rendered(":a :b :a", {"a": 1, "b": 2}, style) == told
+def test_parameters_follow_the_style_of_the_driver(style, expected):
+    """DB-API has five parameter styles."""
+    assert rendered(":a :b :a", {"a": 1, "b": 2}, style) == expected

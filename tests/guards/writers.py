@@ -1,4 +1,4 @@
-"""Processes that write behind a guard."""
+"""Child processes that write behind a guard."""
 
 import random
 import time
@@ -11,8 +11,8 @@ from holdfast.names import new_token
 from holdfast.testing import Recorder, read_line, send_line
 
 
-def write_when_told(url, kind, where, ttl):
-    """Hold the lease; on each line, write under its fence without asking whether it is still held."""
+def write_on_each_line(url, kind, where, ttl):
+    """Hold the lease; on each line, write under its fence without a check of the lease."""
     client = holdfast.connect(url)
     try:
         with opened(kind, where) as guarded, client.lock("counter", ttl=ttl) as lease:
@@ -34,7 +34,7 @@ def _written(guarded, lease):
 
 
 def count(kind, where, history, label, times):
-    """Add one, again and again, under fences that come out of order: no lease keeps the others away."""
+    """Increase the counter repeatedly, under fences out of order and without a lease."""
     dice, refused = random.Random(label), 0
     with opened(kind, where) as guarded, Recorder(history, label) as recorder:
         for _ in range(times):

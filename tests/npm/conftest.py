@@ -1,4 +1,4 @@
-"""A registry, a repo directory, and workers that install with the real npm, each run of which is counted."""
+"""Fixtures: a registry, a repository directory, and workers that install with the real npm and count its runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server():
 
 @pytest.fixture
 def repo(tmp_path):
-    """A directory that all workers share: it is there before they come."""
+    """Return a directory that all workers share."""
     path = tmp_path / "repo"
     path.mkdir()
     return path
@@ -43,7 +43,7 @@ def repo(tmp_path):
 
 @pytest.fixture
 def env(tmp_path, registry, monkeypatch):
-    """npm on the path is a small script that notes the run and becomes npm."""
+    """Put a small script before npm on the path, which records the run and starts npm."""
     if NPM is None:
         pytest.skip("there is no npm on the PATH: install Node.js")
     tools = tmp_path / "tools"
@@ -68,7 +68,7 @@ def env(tmp_path, registry, monkeypatch):
 
 @pytest.fixture
 def runs(tmp_path, env):
-    """What npm was run for so far."""
+    """Return a function that lists the runs of npm so far."""
     path = tmp_path / "npm-runs"
     return lambda: path.read_text().split() if path.exists() else []
 
@@ -79,7 +79,7 @@ def points(tmp_path):
 
 
 class Job:
-    """`holdfast install` in a process of its own."""
+    """One `holdfast install` process."""
 
     def __init__(self, arguments, env):
         command = (sys.executable, "-m", "holdfast", "install", *arguments)
@@ -94,14 +94,14 @@ class Job:
         self.pid = self.process.pid
 
     def result(self, timeout=90):
-        out, self.said = self.process.communicate(timeout=timeout)
+        out, self.errors = self.process.communicate(timeout=timeout)
         self.code = self.process.returncode
         return json.loads(out)["installed"] if out.startswith("{") else out
 
 
 @pytest.fixture
 def install(env, repo):
-    """Start a worker; whatever is left of it at the end is killed."""
+    """Return a function that starts a worker; the fixture kills its processes at the end."""
     jobs = []
 
     def install(*specs, options=(), extra=None, directory=None):
@@ -117,7 +117,7 @@ def install(env, repo):
 
 @pytest.fixture(params=["file", "redis"])
 def engine(request, tmp_path):
-    """Options that name the engine: files in the repo directory, or a server."""
+    """Return the options of an engine: files in the repository directory, or a server."""
     if request.param == "file":
         return ()
     return ("--url", f"{request.getfixturevalue('server').url}?namespace={tmp_path.name[-40:]}")
@@ -125,7 +125,7 @@ def engine(request, tmp_path):
 
 @pytest.fixture
 def imported(repo):
-    """What Node makes of these aliases, imported from the repo directory."""
+    """Return a function that imports aliases with Node from the repository directory."""
 
     def imported(*aliases):
         script = "for (const alias of process.argv.slice(1)) console.log((await import(alias)).default)"

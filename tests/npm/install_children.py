@@ -1,4 +1,4 @@
-"""Workers that install as another user."""
+"""Child processes that install as another user."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.testing import send_line
 
 
 def install_as(directory, specs, uid, gid, umask, script):
-    """Become a user with a group of its own and the common one beside it; install, import, and tell of both."""
+    """Become a user with its own group and the common group; install, import, and report both."""
     with tempfile.TemporaryDirectory() as folder, holdfast.connect(f"file://{folder}") as client:
-        # Whatever has to be imported may not be readable afterwards.
+        # Modules may be unreadable afterwards, so import them first.
         client.build_once(folder, "k", lambda staging: (staging / "x").write_text("x"))
         with client.lock("x"):
             client.lock("x").try_acquire()
@@ -27,9 +27,9 @@ def install_as(directory, specs, uid, gid, umask, script):
     try:
         with holdfast.connect(f"file://{directory}") as client:
             done = npm.Repo(client, directory, retries=0).install(specs)
-        told = [[each.fresh, each.error] for each in done]
+        results = [[each.fresh, each.error] for each in done]
     except HoldfastError as error:
-        told = str(error)
+        results = str(error)
     command = ("node", "--input-type=module", "-e", script)
     imported = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    send_line(json.dumps({"told": told, "imported": imported.stdout or imported.stderr}))
+    send_line(json.dumps({"results": results, "imported": imported.stdout or imported.stderr}))

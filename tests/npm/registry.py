@@ -1,4 +1,4 @@
-"""A registry on the loopback: a few packages, served by the test itself, as slow and as faulty as it is told."""
+"""An npm registry on loopback: the test serves a few packages, and can make it slow or faulty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARED_FILES = 60
 
 
 def tarball(name, version, dependencies, files, scripts):
-    """What npm would download."""
+    """Return the archive that npm downloads."""
     manifest = {"name": name, "version": version, "type": "module", "main": "index.js", "dependencies": dependencies}
     manifest["scripts"] = scripts
     imports = "".join(f"import '{dependency}';\n" for dependency in dependencies)
@@ -36,7 +36,7 @@ def tarball(name, version, dependencies, files, scripts):
 
 
 class Registry:
-    """Serves `alpha`, `beta`, `gamma`, which share a dependency; `@scope/name`; and more as they are added."""
+    """A server of `alpha`, `beta`, `gamma`, which share a dependency, of `@scope/name`, and of added packages."""
 
     def __init__(self, host="127.0.0.1"):
         self.host = host
@@ -67,7 +67,7 @@ class Registry:
         )
 
     def fail(self, times):
-        """The next so many downloads are answered with an error."""
+        """Answer the next downloads with an error."""
         self.failures = times
 
     def _packument(self, name):

@@ -1,4 +1,4 @@
-"""The example does what it says."""
+"""The npm example works as documented."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "shared_adaptors.py"
 
 
 def test_the_example_installs_once_and_finds_it_the_second_time(env, repo, runs):
-    """Run as a user would run it."""
+    """The test runs the example as a user would."""
     command = (sys.executable, str(EXAMPLE), str(repo), "solo@1.0.0")
     first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
 

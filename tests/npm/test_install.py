@@ -27,7 +27,7 @@ def one(job):
 
 @pytest.mark.acceptance("A2-1", "A2-2", "A2-20")
 def test_three_workers_want_one_package_and_npm_runs_once(install, engine, registry, runs, imported, manifest):
-    """Whoever waits says so once, skips, and has it; whoever installs says nothing of waiting."""
+    """A waiting worker prints one line and skips the install; the installing worker prints none."""
     registry.slow_s = 0.3
     jobs = [install("alpha@1.0.0", options=engine) for _ in range(3)]
     results = [one(job) for job in jobs]
@@ -38,7 +38,7 @@ def test_three_workers_want_one_package_and_npm_runs_once(install, engine, regis
     assert manifest() == {"alpha_1.0.0": "npm:alpha@1.0.0"}
     for job, result in zip(jobs, results, strict=True):
         assert job.code == 0
-        waited = job.said.count("another worker is installing")
+        waited = job.errors.count("another worker is installing")
         assert waited <= 1
         assert not (result["fresh"] and waited)
 
@@ -47,7 +47,7 @@ def test_three_workers_want_one_package_and_npm_runs_once(install, engine, regis
 def test_different_packages_that_share_a_dependency_are_installed_at_the_same_time(
     install, engine, registry, imported, manifest, repo
 ):
-    """All of them complete, listed and importable; and while one downloads, the others do too."""
+    """All packages are complete, listed and importable, and the downloads overlap."""
     registry.slow_s = 0.6
     began = time.monotonic()
     jobs = [install(f"{name}@1.0.0", options=engine) for name in ("alpha", "beta", "gamma")]
@@ -66,7 +66,7 @@ def test_different_packages_that_share_a_dependency_are_installed_at_the_same_ti
 @pytest.mark.timeout(60 + 30 * PROBATIONS_PER_TTL)
 @pytest.mark.acceptance("A2-7", "A2-8", "C-9", "G-7")
 def test_trial_after_trial_of_three_packages_loses_nothing(install, registry, tmp_path):
-    """Side by side in one tree npm loses one of them nearly every time, with exit code 0: here never.
+    """Concurrent npm runs in one tree lose a package nearly every time, with exit code 0; here never.
 
     `make trials` makes twenty of them.
     """
@@ -90,15 +90,15 @@ def test_trial_after_trial_of_three_packages_loses_nothing(install, registry, tm
 
 
 @pytest.mark.acceptance("A2-17")
-def test_a_lone_worker_says_and_does_the_same_with_the_lock_as_without(install, tmp_path):
-    """Who is alone does not notice that there is a lock."""
+def test_a_single_worker_behaves_the_same_with_and_without_the_lock(install, tmp_path):
+    """A single worker does not notice the lock."""
     outputs, there = [], []
     for number, flag in enumerate([(), ("--no-repo-lock",)]):
         directory = tmp_path / f"repo{number}"
         directory.mkdir()
         job = install("solo@1.0.0", options=flag, directory=directory)
         assert one(job)["fresh"]
-        outputs.append(re.sub(r"in [0-9.]+ s", "", job.said))
+        outputs.append(re.sub(r"in [0-9.]+ s", "", job.errors))
         package = directory / "node_modules" / "solo_1.0.0"
         there.append({path.relative_to(package) for path in package.rglob("*")})
 
@@ -107,11 +107,11 @@ def test_a_lone_worker_says_and_does_the_same_with_the_lock_as_without(install, 
 
 
 @pytest.mark.acceptance("A2-3")
-def test_what_is_there_is_found_without_a_lock_and_in_silence(install, repo, runs):
-    """A hit does not touch the leases: they may even be unreadable."""
+def test_an_installed_package_is_found_silently_without_a_lock(install, repo, runs):
+    """A hit does not read the leases, which may even be unreadable."""
     first = install("alpha@1.0.0")
     assert one(first)["fresh"]
-    assert "waiting" not in first.said
+    assert "waiting" not in first.errors
     leases = repo / ".holdfast"
     leases.rename(repo / "away")
     leases.write_text("no directory at all")
@@ -120,13 +120,13 @@ def test_what_is_there_is_found_without_a_lock_and_in_silence(install, repo, run
     result = one(again)
 
     assert (result["fresh"], result["error"], again.code) == (False, "", 0)
-    assert again.said == ""
+    assert again.errors == ""
     assert len(runs()) == 1
 
 
 @pytest.mark.acceptance("A2-4")
-def test_an_install_that_fails_is_told_and_the_next_worker_installs(install, registry, repo, runs):
-    """With what npm said, after as many attempts as it was told to make; nothing of it is left."""
+def test_a_failed_install_is_reported_and_the_next_worker_installs(install, registry, repo, runs):
+    """The error contains npm's output, after the configured attempts, and nothing is left."""
     registry.fail(100)
     failed = install("beta@1.0.0", options=("--retries", "1"))
     result = one(failed)
@@ -142,7 +142,7 @@ def test_an_install_that_fails_is_told_and_the_next_worker_installs(install, reg
 
 
 def test_a_failed_download_is_tried_again(install, registry, runs):
-    """A registry that hiccups once costs a second, not a run."""
+    """One failure of the registry costs a second, not the run."""
     registry.fail(1)
     registry.add("hiccup", "1.0.0")
     result = one(install("hiccup@1.0.0"))
@@ -152,7 +152,7 @@ def test_a_failed_download_is_tried_again(install, registry, runs):
 
 
 def test_a_package_that_does_not_exist_is_not_tried_again(install, runs):
-    """Another attempt would not help; the others are installed all the same."""
+    """A retry would not help; the other packages are installed."""
     job = install("absent@1.0.0", "alpha@1.0.0")
     absent, alpha = job.result()
 
@@ -164,12 +164,12 @@ def test_a_package_that_does_not_exist_is_not_tried_again(install, runs):
 
 @pytest.mark.acceptance("A2-5", "A2-6", "A2-20")
 @pytest.mark.parametrize("whom", ["all", "parent"])
-def test_a_worker_killed_in_the_middle_leaves_nothing_to_be_seen_and_the_next_one_finishes(
+def test_a_worker_killed_in_the_middle_publishes_nothing_and_the_next_one_finishes(
     install, engine, registry, repo, imported, whom
 ):
-    """Killed when npm has just begun to extract: the package does not count as installed.
+    """If npm dies while it extracts, the package does not count as installed.
 
-    An orphan of npm fills its own staging, and nobody reads that; on files it also keeps the lease until it is gone.
+    An orphan of npm fills its own unread staging; on files it also keeps the lease until it ends.
     """
     registry.slow_s = 1.0
     unlucky = install("alpha@1.0.0", options=(*engine, "--ttl", "3"))
@@ -189,7 +189,7 @@ def test_a_worker_killed_in_the_middle_leaves_nothing_to_be_seen_and_the_next_on
 
 @pytest.mark.acceptance("A2-8")
 def test_two_bootstraps_of_an_empty_directory_lose_no_entry(install, manifest):
-    """Both make the manifest and both add to it: each entry is there in the end."""
+    """Both create the manifest and add to it, and each entry is there in the end."""
     jobs = [install(f"{name}@1.0.0") for name in ("alpha", "beta")]
     for job in jobs:
         assert one(job)["fresh"]
@@ -200,19 +200,19 @@ def test_two_bootstraps_of_an_empty_directory_lose_no_entry(install, manifest):
 @pytest.mark.acceptance("A2-8")
 @pytest.mark.parametrize("text", ['{"dependencies": {"mine": "1"', "[]", '{"dependencies": 7}'])
 def test_a_manifest_that_cannot_be_read_is_never_overwritten(install, repo, runs, text):
-    """It is told, and left as it is: somebody may be able to save it."""
+    """The error names it and leaves it unchanged, because a person may repair it."""
     (repo / "package.json").write_text(text)
     job = install("alpha@1.0.0")
     job.result()
 
     assert job.code != 0
-    assert "it was not changed" in job.said
+    assert "it was not changed" in job.errors
     assert (repo / "package.json").read_text() == text
     assert runs() == []
 
 
-def test_what_others_wrote_in_the_manifest_stays(install, repo, manifest):
-    """Only the dependency is added."""
+def test_other_entries_of_the_manifest_stay(install, repo, manifest):
+    """The worker adds only its dependency."""
     (repo / "package.json").write_text('{"name": "mine", "scripts": {"x": "y"}, "dependencies": {"kept": "1.0.0"}}')
     one(install("alpha@1.0.0"))
 
@@ -221,25 +221,25 @@ def test_what_others_wrote_in_the_manifest_stays(install, repo, manifest):
 
 
 @pytest.mark.acceptance("A2-12")
-def test_whoever_waits_too_long_is_told_seconds_alias_and_path(install, registry, repo):
-    """And by whom it is being installed."""
+def test_a_timeout_names_seconds_alias_and_path(install, registry, repo):
+    """The error also names the installing worker."""
     registry.slow_s = 6.0
     slow = install("alpha@1.0.0")
     eventually((repo / "node_modules" / ".holdfast-staging").exists, timeout=30)
     job = install("alpha@1.0.0", options=("--timeout", "1"))
-    told = one(job)["error"]
+    error = one(job)["error"]
 
-    assert "waited 1 s for alpha_1.0.0" in told
-    assert str(repo / "node_modules" / "alpha_1.0.0") in told
-    assert job.said.count("another worker is installing alpha_1.0.0") == 1
+    assert "waited 1 s for alpha_1.0.0" in error
+    assert str(repo / "node_modules" / "alpha_1.0.0") in error
+    assert job.errors.count("another worker is installing alpha_1.0.0") == 1
     os.killpg(slow.pid, signal.SIGKILL)
 
 
 @pytest.mark.acceptance("A2-14")
 @pytest.mark.parametrize("flag", [(), ("--no-repo-lock",)])
 @pytest.mark.parametrize("variable", ["", "true"])
-def test_the_lock_is_off_if_the_flag_or_the_variable_says_so(install, repo, flag, variable):
-    """Off, there is not even a place for leases."""
+def test_a_flag_or_a_variable_turns_the_lock_off(install, repo, flag, variable):
+    """Without a lock there is not even a directory for leases."""
     result = one(install("solo@1.0.0", options=flag, extra={"HOLDFAST_NO_REPO_LOCK": variable}))
 
     assert result["fresh"]
@@ -247,8 +247,8 @@ def test_the_lock_is_off_if_the_flag_or_the_variable_says_so(install, repo, flag
 
 
 @pytest.mark.acceptance("A2-15")
-def test_with_the_lock_off_both_workers_run_npm_and_what_is_there_is_whole(install, registry, runs, imported):
-    """One publishes, one finds it."""
+def test_without_the_lock_both_workers_run_npm_and_the_result_is_complete(install, registry, runs, imported):
+    """One worker publishes, and the other finds the result."""
     registry.slow_s = 1.0
     jobs = [install("alpha@1.0.0", options=("--no-repo-lock",)) for _ in range(2)]
     results = [one(job) for job in jobs]
@@ -259,7 +259,7 @@ def test_with_the_lock_off_both_workers_run_npm_and_what_is_there_is_whole(insta
 
 
 def test_tags_are_resolved_and_versions_live_side_by_side(install, imported, manifest):
-    """`latest` becomes a version, and that is the alias; without any the newest is meant."""
+    """`latest` becomes a version, which is part of the alias; without a tag the newest counts."""
     results = install("alpha@1.0.0", "alpha@latest", "@scope/name@next", "beta").result()
 
     assert [result["alias"] for result in results] == ["alpha_1.0.0", "alpha_2.0.0", "@scope/name_1.2.3", "beta_1.0.0"]
@@ -271,8 +271,8 @@ def test_tags_are_resolved_and_versions_live_side_by_side(install, imported, man
     assert manifest()["@scope/name_1.2.3"] == "npm:@scope/name@1.2.3"
 
 
-def test_local_ones_and_those_that_are_not_allowed_are_skipped(install, runs):
-    """With a word about it, and without an error."""
+def test_local_and_forbidden_packages_are_skipped(install, runs):
+    """The worker prints a line and raises no error."""
     job = install("alpha@local", "beta@1.0.0", "@scope/name@1.2.3", options=("--allow", "@scope/"))
     local, refused, allowed = job.result()
 
@@ -283,8 +283,8 @@ def test_local_ones_and_those_that_are_not_allowed_are_skipped(install, runs):
 
 
 @pytest.mark.acceptance("A2-19")
-def test_what_somebody_removed_by_hand_is_installed_again(install, repo, imported):
-    """The record of completion went with it."""
+def test_a_package_removed_by_hand_is_installed_again(install, repo, imported):
+    """The record of completion was removed with it."""
     one(install("alpha@1.0.0"))
     shutil.rmtree(repo / "node_modules" / "alpha_1.0.0")
 
@@ -296,8 +296,8 @@ def test_what_somebody_removed_by_hand_is_installed_again(install, repo, importe
 @pytest.mark.parametrize(
     "spec", ["../x@1.0.0", "a/../../b@1", "/etc/x@1", "--global", "x@../y", "@/x@1", "", "a b@1", 3]
 )
-def test_a_specifier_that_is_none_is_refused(spec):
-    """Before anything is started."""
+def test_an_invalid_specifier_is_refused(spec):
+    """The refusal comes before npm starts."""
     with pytest.raises(InvalidName):
         npm.parsed(spec)
 
@@ -310,13 +310,13 @@ def test_a_specifier_that_is_none_is_refused(spec):
         ("@a/b@1.0.0-rc.1", "@a/b_1.0.0-rc.1"),
     ],
 )
-def test_a_specifier_is_split_at_its_last_sign(text, alias):
-    """A scope has one too."""
+def test_a_specifier_is_split_at_its_last_at_sign(text, alias):
+    """A scope contains an `@` too."""
     assert npm.parsed(text).alias == alias
 
 
-def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
-    """With the seconds and the place."""
+def test_a_hanging_npm_is_ended_and_reported(env, repo, registry):
+    """The error contains the seconds and the path."""
     registry.slow_s = 5.0
     with pytest.raises(BuildFailed) as failure:
         npm.Repo(None, repo)._fill(repo, npm.Spec("alpha", "1.0.0"), npm.NpmRuns("npm", 1.0), pass_fds=())
@@ -325,8 +325,8 @@ def test_an_npm_that_hangs_is_ended_and_told(env, repo, registry):
     assert str(repo) in str(failure.value)
 
 
-def test_an_install_script_that_hangs_is_ended_with_its_npm(install, registry, repo, tmp_path):
-    """A script is npm's child, not ours: it must not go on behind a package that was given up."""
+def test_a_hanging_install_script_is_ended_with_its_npm(install, registry, repo, tmp_path):
+    """A script is a child of npm, and must not outlive a failed package."""
     noted = tmp_path / "script-pid"
     registry.add("stuck", "1.0.0", scripts={"postinstall": f"echo $$ > {noted}; sleep 300"})
     result = one(install("stuck@1.0.0", options=("--npm-timeout", "8", "--retries", "0")))
@@ -338,23 +338,23 @@ def test_an_install_script_that_hangs_is_ended_with_its_npm(install, registry, r
 
 
 @pytest.mark.parametrize("options", [(), ("--no-repo-lock",)], ids=["lock", "no lock"])
-def test_a_directory_that_is_not_there_is_refused_and_not_made(install, tmp_path, runs, options):
-    """Behind a slip in its path every worker would be alone, and find all well."""
+def test_a_missing_directory_is_refused_and_not_created(install, tmp_path, runs, options):
+    """With a mistyped path every worker would be alone and succeed."""
     missing = tmp_path / "slip" / "repo"
     job = install("alpha@1.0.0", directory=missing, options=options)
     job.result()
 
     assert job.code == 64
-    assert "slip" in job.said
-    assert "create it where" in job.said
+    assert "slip" in job.errors
+    assert "create it where" in job.errors
     assert not missing.parent.exists()
     assert runs() == []
     with pytest.raises(InvalidConfig):
         npm.Repo(None, missing).install(["alpha@1.0.0"])
 
 
-def test_a_directory_of_odd_signs_is_that_directory(install, tmp_path):
-    """Its leases live in it: what ends a URL, or means another sign there, may well be in a path."""
+def test_a_directory_name_may_have_special_characters(install, tmp_path):
+    """The leases are in the directory, and its path may contain characters that are special in a URL."""
     odd = tmp_path / "re#po?50%41"
     odd.mkdir()
     result = one(install("solo@1.0.0", directory=odd))
@@ -363,14 +363,14 @@ def test_a_directory_of_odd_signs_is_that_directory(install, tmp_path):
     assert sorted(path.name for path in odd.iterdir()) == [".holdfast", "node_modules", "package.json"]
 
 
-def test_one_package_is_no_list_of_them(env, repo):
-    """Each of its letters would be looked for, and refused as a name that nobody has written."""
+def test_a_single_text_is_no_list_of_packages(env, repo):
+    """Otherwise each character would count as a package name."""
     with pytest.raises(InvalidConfig, match="it must be a list of packages, not one"):
         npm.Repo(None, repo).install("solo@1.0.0")
 
 
-def test_what_was_wrong_is_told_before_what_npm_warns_of():
-    """A line has room for so much: of a setting that npm does not know it is told only if nothing else is."""
+def test_the_error_comes_before_the_warnings_of_npm():
+    """The line has limited room, so npm's warnings come last."""
     warned = "npm warn Unknown user config\n"
     failed = subprocess.CompletedProcess("npm", 1, "", f"{warned}npm error code E404\nnpm error 404 Not Found\n")
 

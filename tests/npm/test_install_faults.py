@@ -1,4 +1,4 @@
-"""What goes wrong around npm: interrupted, forbidden, unreadable, unknown. Told in a line, and nothing half-made."""
+"""Faults around npm: interruptions, permissions, unreadable files. Each is one line and leaves nothing half-built."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def one(job):
 
 
 def living(pattern):
-    """Processes whose command line has this in it."""
+    """Return the processes whose command line contains a text."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -38,8 +38,8 @@ def living(pattern):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["int", "term", "hup"])
 def test_an_interrupted_install_ends_at_once_with_its_npm_and_leaves_nothing(install, registry, repo, runs, number):
-    """Ctrl-C is for all of it, as the end of a pod is: no npm goes on behind it, none is started again, nobody waits
-    on, the lease is free."""
+    """Ctrl-C and the end of a pod stop everything: no npm continues or starts, no worker waits, and the
+    lease is free."""
     registry.slow_s = 30.0
     working = install("alpha@1.0.0")
     eventually(lambda: any(path.startswith("-/") for path in registry.asked), timeout=30)
@@ -47,12 +47,12 @@ def test_an_interrupted_install_ends_at_once_with_its_npm_and_leaves_nothing(ins
     eventually(lambda: "waiting" in os.read(waiting.process.stderr.fileno(), 4096).decode(), timeout=30)
     began = time.monotonic()
     for job in (waiting, working):
-        os.kill(job.pid, number)  # npm itself does not hear of it
+        os.kill(job.pid, number)  # npm itself gets no signal
         assert job.result(timeout=25) == ""
         assert job.code == 128 + number
 
     assert time.monotonic() - began < 25
-    assert json.loads(working.said.splitlines()[-1]) | {"error": ""} == {
+    assert json.loads(working.errors.splitlines()[-1]) | {"error": ""} == {
         "outcome": "interrupted",
         "code": 128 + number,
         "error": "",
@@ -65,8 +65,8 @@ def test_an_interrupted_install_ends_at_once_with_its_npm_and_leaves_nothing(ins
         client.lock(name).acquire(timeout=0).release()
 
 
-def test_an_install_without_a_lock_that_is_ended_leaves_no_npm_and_no_staging(install, registry, repo):
-    """There is no lease to give back, and the same to be cleared up."""
+def test_an_ended_install_without_a_lock_leaves_no_npm_and_no_staging(install, registry, repo):
+    """There is no lease to release, but the same files to remove."""
     registry.slow_s = 30.0
     job = install("alpha@1.0.0", options=("--no-repo-lock",))
     eventually(lambda: any(path.startswith("-/") for path in registry.asked), timeout=30)
@@ -78,8 +78,8 @@ def test_an_install_without_a_lock_that_is_ended_leaves_no_npm_and_no_staging(in
     assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
 
 
-def test_an_install_to_which_nobody_listens_any_more_goes_on(install, repo):
-    """What it has to say of its progress is worth less than what it does."""
+def test_an_install_continues_after_its_output_is_closed(install, repo):
+    """The install matters more than its progress output."""
     job = install("alpha@1.0.0", "beta@1.0.0")
     job.process.stderr.close()
     job.process.stderr = None
@@ -88,8 +88,8 @@ def test_an_install_to_which_nobody_listens_any_more_goes_on(install, repo):
     assert job.code == 0
 
 
-def test_the_settings_of_the_repository_are_those_of_every_npm(install, registry, repo, env):
-    """A registry, or a word that lets one in, is named in the `.npmrc` there; npm runs elsewhere, and knows it."""
+def test_every_npm_uses_the_settings_of_the_repository(install, registry, repo, env):
+    """The `.npmrc` of the repository names a registry or a token; npm runs elsewhere and still uses it."""
     (repo / ".npmrc").write_text(f"registry={registry.url}\n")
     nowhere = {"npm_config_registry": "", "npm_config_userconfig": str(repo / "none")}
     results = install("alpha@latest", "beta@1.0.0", extra=nowhere).result()
@@ -99,15 +99,15 @@ def test_the_settings_of_the_repository_are_those_of_every_npm(install, registry
 
 
 @pytest.mark.parametrize("fault", ["a file in the way", "not ours"])
-def test_a_directory_in_which_nothing_can_be_made_is_told_in_a_line(install, repo, runs, fault):
-    """With the path, and not as a mistake of ours."""
+def test_an_unwritable_directory_is_reported_in_one_line(install, repo, runs, fault):
+    """The error names the path and is no internal error."""
     if fault == "a file in the way":
         (repo / "node_modules").write_text("mine")
     else:
         (repo / "node_modules").symlink_to(repo / "nowhere")
     job = install("alpha@1.0.0")
-    told = job.result()
-    what = job.said + (told[0]["error"] if told else "")
+    results = job.result()
+    what = job.errors + (results[0]["error"] if results else "")
 
     assert job.code in (1, 69)
     assert "mistake" not in what
@@ -115,8 +115,8 @@ def test_a_directory_in_which_nothing_can_be_made_is_told_in_a_line(install, rep
     assert runs() == []
 
 
-def test_a_manifest_that_cannot_be_written_is_told_and_the_others_are_installed(env, repo, monkeypatch):
-    """The package is there; that it is not listed is an error of its own, and the next run lists it."""
+def test_an_unwritable_manifest_is_reported_and_the_packages_are_installed(env, repo, monkeypatch):
+    """The package is installed; the missing entry is a separate error, and the next run adds it."""
     real = Path.replace
 
     def replace(path, target):
@@ -138,8 +138,8 @@ def test_a_manifest_that_cannot_be_written_is_told_and_the_others_are_installed(
     assert list(repo.glob(".package.json.*")) == []
 
 
-def test_a_registry_that_is_down_is_told_while_it_is_tried_again(install, registry):
-    """Whoever watches sees why it takes so long."""
+def test_a_registry_outage_is_reported_at_each_attempt(install, registry):
+    """The output explains the delay."""
     registry.close()
     job = install("alpha@latest", "beta@1.0.0", options=("--retries", "1"))
     results = job.result()
@@ -147,30 +147,30 @@ def test_a_registry_that_is_down_is_told_while_it_is_tried_again(install, regist
     assert job.code == 1
     assert all("ECONNREFUSED" in result["error"] for result in results)
     for what in ("look up alpha@latest", "install beta_1.0.0"):
-        assert f"attempt 1 to {what} failed" in job.said
-        assert f"attempt 2 to {what} failed" in job.said
+        assert f"attempt 1 to {what} failed" in job.errors
+        assert f"attempt 2 to {what} failed" in job.errors
 
 
-def test_a_worker_that_slept_while_it_wrote_the_manifest_takes_nobody_else_out_of_it(env, repo):
-    """It wakes after its lease has gone to another, and writes what it read before: then it writes once more."""
+def test_a_worker_that_slept_while_it_wrote_the_manifest_removes_no_entry(env, repo):
+    """The worker wakes after it lost its lease and writes an outdated manifest; then it writes once more."""
     with holdfast.connect(f"file://{repo}") as client, holdfast.connect(f"file://{repo}") as other:
 
         def overtaken():
             failpoints.disarm("npm.before-manifest")
             client.break_lease(f"manifest/{client.domain(repo / 'node_modules').id}", "it sleeps")
-            told.extend(npm.Repo(other, repo).install(["beta@1.0.0"]))
+            others.extend(npm.Repo(other, repo).install(["beta@1.0.0"]))
 
-        told = []
+        others = []
         failpoints.arm("npm.before-manifest", overtaken)
         (late,) = npm.Repo(client, repo).install(["alpha@1.0.0"])
 
-    assert (late.error, told[0].error) == ("", "")
+    assert (late.error, others[0].error) == ("", "")
     assert set(json.loads((repo / "package.json").read_text())["dependencies"]) == {"alpha_1.0.0", "beta_1.0.0"}
 
 
 @pytest.mark.parametrize("fault", ["gone", "no program", "speaks in tongues"])
-def test_an_npm_that_is_none_is_told(env, repo, tmp_path, fault):
-    """Gone since we looked, not to be run, or with something to say that is no text."""
+def test_a_broken_npm_is_reported(env, repo, tmp_path, fault):
+    """npm may disappear, be not executable, or print binary output."""
     program = tmp_path / "other-npm"
     program.write_text(
         "#!/nowhere/at-all\n" if fault == "no program" else "#!/bin/sh\nprintf '\\377\\376' >&2; exit 1\n"
@@ -188,7 +188,7 @@ def test_an_npm_that_is_none_is_told(env, repo, tmp_path, fault):
 
 
 def test_no_two_packages_share_an_alias():
-    """What parts a name from its version in an alias is in no version: else one would be taken for the other."""
+    """The separator of name and version in an alias occurs in no version, so that aliases are unique."""
     odd = npm.parsed("a@1.0.0-x_2.0.0")
 
     assert odd.alias == npm.parsed("a_1.0.0-x@2.0.0").alias
@@ -197,7 +197,7 @@ def test_no_two_packages_share_an_alias():
 
 @pytest.fixture
 def shared_repo():
-    """A repo directory of two users who have one group in common, whose own groups are others."""
+    """Return a repository directory of two users with one common group and different own groups."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     with tempfile.TemporaryDirectory() as folder:
@@ -205,17 +205,15 @@ def shared_repo():
         directory = Path(folder) / "repo"
         directory.mkdir()
         os.chown(directory, 0, 4242)
-        directory.chmod(0o770)  # without the bit that hands the group on
+        directory.chmod(0o770)  # without the set-group-id bit
         yield directory
 
 
-def test_users_of_one_group_install_for_each_other_whatever_their_umask_is(
-    holdfast_workers, env, shared_repo, registry
-):
-    """What one has installed the other can import, and lists its own beside it."""
+def test_users_of_one_group_install_for_each_other_with_any_umask(holdfast_workers, env, shared_repo, registry):
+    """Each user can import the other's packages and add its own."""
     registry.add("parent", "1.0.0", {"shared-dep": "1.0.0", "@scope/name": "1.2.3"})
     script = "await import('parent_1.0.0'); await import('@scope/name_1.2.3'); console.log('imported')"
-    told = []
+    reports = []
     for uid, package in ((4001, "solo"), (4002, "alpha")):
         home = shared_repo.parent / f"home-{uid}"
         home.mkdir()
@@ -230,11 +228,11 @@ def test_users_of_one_group_install_for_each_other_whatever_their_umask_is(
             umask=0o077,
             script=script,
         )
-        told.append(json.loads(worker.read_line(60)))
+        reports.append(json.loads(worker.read_line(60)))
 
     fresh = [[True, ""], [True, ""], [True, ""]]
-    assert told[0] == {"told": fresh, "imported": "imported\n"}
-    assert told[1] == {"told": [[False, ""], [True, ""], [False, ""]], "imported": "imported\n"}
+    assert reports[0] == {"results": fresh, "imported": "imported\n"}
+    assert reports[1] == {"results": [[False, ""], [True, ""], [False, ""]], "imported": "imported\n"}
     listed = json.loads((shared_repo / "package.json").read_text())["dependencies"]
     assert set(listed) == {"@scope/name_1.2.3", "alpha_1.0.0", "parent_1.0.0", "solo_1.0.0"}
     closed = [path for path in shared_repo.rglob("*") if path.lstat().st_gid != 4242]
