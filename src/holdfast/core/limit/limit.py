@@ -14,6 +14,7 @@ from holdfast.commands import Hit, LimitDecision, ResetCounter
 from holdfast.core.client import ABORTING, CLOSED
 from holdfast.core.limit.local import BELIEVED_NS, KNOWN_MAX, PAUSE_MAX_NS
 from holdfast.core.resend import send_safely
+from holdfast.core.step import Ready
 from holdfast.engines import Capability
 from holdfast.errors import Closed, InvalidConfig, RateLimited, Unavailable
 from holdfast.names import checked_name, name_of
@@ -149,7 +150,7 @@ class LimiterBase:
             return self._without_engine(command)
         try:
             reply = client.transport.apply(command)
-            answer = reply if isinstance(reply, tuple) else await reply
+            answer = reply if isinstance(reply, Ready) else await reply
         except Unavailable as error:
             local.failed(str(error), client.clock.now_ns())
             return self._without_engine(command)

@@ -27,7 +27,7 @@ from holdfast.core.queue.message import HeldMessage
 from holdfast.core.queue.outcomes import readable
 from holdfast.core.queue.queue import LANES, whole_number
 from holdfast.core.queue.session import ConsumerSession
-from holdfast.core.resend import WIRE_NS, resend
+from holdfast.core.resend import PATIENT, WIRE_NS, resend
 from holdfast.core.step import answer_of
 from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.names import LABEL_MAX, is_unicode
@@ -50,7 +50,6 @@ _RECHECK_MIN_NS, _RECHECK_MAX_NS = NS, 5 * NS
 _DELAY_WATCHERS = 2
 # Out of every 7 fetches, 4 try `high` first, 2 `normal` and 1 `low`, so that low-priority messages never starve.
 _FIRST_LANES = ("high", "", "high", "low", "high", "", "high")
-_RETRY_NS, _RETRY_MAX_NS = 50 * NS_PER_MS, 800 * NS_PER_MS
 
 
 class Delivered(NamedTuple):
@@ -235,7 +234,7 @@ class ConsumerCore:
             except Unavailable as error:
                 client.emit("delivery_abandoned", self.queue.name, session.fence_or_none, detail=str(error))
         while client.keeper.has_pending_outcomes(session.token) and client.clock.now_ns() < until_ns:
-            await client.transport.waker().wait(client.clock.now_ns() + _RETRY_NS)
+            await client.transport.waker().wait(client.clock.now_ns() + PATIENT.shortest_ns)
         return not client.keeper.has_pending_outcomes(session.token)
 
     async def receive(self, most: int, wait_ns: int | None) -> list[Any]:
@@ -273,7 +272,7 @@ class ConsumerCore:
             now_ns = client.clock.now_ns()
             if now_ns >= until_ns or self._stopped:
                 return False
-            await client.transport.waker().wait(min(until_ns, now_ns + _RETRY_NS))
+            await client.transport.waker().wait(min(until_ns, now_ns + PATIENT.shortest_ns))
         if session is not None and not session.is_live():
             self._drop_buffer()
         return True
@@ -290,7 +289,7 @@ class ConsumerCore:
         except Unavailable as error:
             client.emit("unavailable", self.queue.name, detail=str(error))
             now_ns = client.clock.now_ns()
-            await client.transport.waker().wait(now_ns + jittered(_RETRY_MAX_NS, now_ns))
+            await client.transport.waker().wait(now_ns + jittered(PATIENT.longest_ns, now_ns))
 
     async def fetch(self, most: int, *, wait: bool) -> FetchResult:
         """Fetch messages once. Trouble that may pass is reported, and the result says when to fetch again."""
@@ -322,11 +321,11 @@ class ConsumerCore:
                 raise
             client.emit("unavailable", queue.name, detail=str(error))
             now_ns = client.clock.now_ns()
-            return FetchResult([], None, now_ns + jittered(_RETRY_MAX_NS, now_ns), answered=False)
+            return FetchResult([], None, now_ns + jittered(PATIENT.longest_ns, now_ns), answered=False)
         self.unsure = False
         if isinstance(answer, NotHeld):
             session.lose(answer.reason, answer.detail)
-            return FetchResult([], None, client.clock.now_ns() + _RETRY_NS, answered=False)
+            return FetchResult([], None, client.clock.now_ns() + PATIENT.shortest_ns, answered=False)
 
         assert isinstance(answer, Received)
         if known is not None:

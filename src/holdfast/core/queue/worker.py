@@ -37,7 +37,7 @@ _RECHECK_NS = NS
 # A message with a key counts for two in a batch of outcomes, because others may be behind it.
 _KEYED_WEIGHT = BATCH_MAX // COSTLY_BATCH_MAX
 _CANCEL_NS = 5 * NS
-_RETRY_NS = 200 * NS_PER_MS
+_POLL_NS = 200 * NS_PER_MS
 # A worker that is asked to drain receives nothing for the first time span, and tries again after the second one.
 _DRAIN_NS, _DRAIN_AGAIN_NS = 10 * NS, 60 * NS
 
@@ -317,7 +317,7 @@ class WorkerCore:
                 self._runner.interrupt(list(self.running.values()))
                 until_ns = clock.now_ns() + _CANCEL_NS
                 while self.running and self._runner.interruptible and clock.now_ns() < until_ns:
-                    await self._sleep(_RETRY_NS, until_ns)
+                    await self._sleep(_POLL_NS, until_ns)
                     await self._send_outcomes()
         finally:
             await self.consumer.leave()
