@@ -1,4 +1,4 @@
-"""The law of admission, for itself: whatever the hits, no window has more than its limit."""
+"""The rules of rate limits: no window has more than its limit, whatever the hits."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ PASSES = st.lists(st.tuples(st.integers(0, 400_000), st.integers(1, 4)), max_siz
 
 
 def admitted(passes, text, *, smooth=False):
-    """When what was admitted, and the last windows."""
+    """Return the times of the admitted hits, and the last windows."""
     command, now_us, windows, found = Hit("x", rates(text), smooth, 1, take=True), START_US, None, []
     for after_us, cost in passes:
         now_us += after_us
@@ -25,7 +25,7 @@ def admitted(passes, text, *, smooth=False):
 
 @given(PASSES, st.sampled_from(["5/second", "20/second; 30/3s", "120/s", "5/s; 150/5s"]))
 def test_no_window_of_any_program_has_more_than_its_limit(passes, text):
-    """Wherever a window is laid, and whether hits are kept one by one or by hundredths."""
+    """This holds for every position of the window, and for single and grouped entries."""
     found, _ = admitted(passes, text)
 
     for count, period_us in rates(text):
@@ -34,8 +34,8 @@ def test_no_window_of_any_program_has_more_than_its_limit(passes, text):
 
 
 @given(PASSES)
-def test_smoothing_never_admits_more_than_a_burst_and_what_has_grown_since(passes):
-    """In any span of time: the burst, and the rate times its length."""
+def test_smoothing_never_admits_more_than_the_burst_and_the_rate(passes):
+    """In any span of time it admits the burst plus the rate times its length."""
     found, _ = admitted(passes, "10/second", smooth=True)
 
     for at, (began_us, _) in enumerate(found):
@@ -45,7 +45,7 @@ def test_smoothing_never_admits_more_than_a_burst_and_what_has_grown_since(passe
 
 
 @given(st.lists(st.integers(0, 3_000), max_size=400))
-def test_a_window_is_kept_in_so_many_entries_however_many_hits_it_has(gaps):
+def test_the_number_of_entries_of_a_window_is_bounded(gaps):
     """Memory does not grow with the rate."""
     _, windows = admitted([(gap_us, 1) for gap_us in gaps], "100000/second; 7/500ms")
 
@@ -54,7 +54,7 @@ def test_a_window_is_kept_in_so_many_entries_however_many_hits_it_has(gaps):
 
 
 def test_a_refusal_knows_to_the_microsecond_when_it_ends():
-    """One moment earlier it is refused again; then it passes."""
+    """One microsecond earlier it is refused again; then it passes."""
     command = Hit("x", rates("2/second"), smooth=False, cost=2, take=True)
     windows, _ = hit(None, command._replace(cost=1), Moment(0, START_US, ""))
     windows, _ = hit(windows, command._replace(cost=1), Moment(0, START_US + 250_000, ""))
@@ -67,7 +67,7 @@ def test_a_refusal_knows_to_the_microsecond_when_it_ends():
 
 
 def test_a_clock_that_is_set_back_stands_still_for_a_period_at_most():
-    """Nobody gains by it, and nobody is shut out for long."""
+    """A clock step admits no extra hit and blocks no caller for long."""
     command = Hit("x", rates("1/minute"), smooth=False, cost=1, take=True)
     windows, _ = hit(None, command, Moment(0, START_US, ""))
 

@@ -1,4 +1,4 @@
-"""The law of pools, where no engine can show it by itself."""
+"""The rules of pools, in cases that no engine can show by itself."""
 
 from holdfast.commands import Borrow, Busy, ChangePool, Granted, PoolHeartbeat, Return, UndoBorrow
 from holdfast.rules import Moment
@@ -11,7 +11,7 @@ START_US = 1_700_000_000_000_000
 
 
 class Table:
-    """A pool, and what is said to it."""
+    """A pool, and the commands sent to it."""
 
     def __init__(self, *items):
         self.state, self.now_us = MemoryPoolState(), START_US
@@ -25,8 +25,8 @@ class Table:
         return self.say(token[0], Borrow("x", token, "", ttl_ms, wait), after_us)
 
 
-def test_whoever_is_next_looks_again_when_an_item_begins_to_cool():
-    """It may come back before anything that they knew of; without the ring they would sleep until their next mark."""
+def test_a_starting_cooldown_wakes_the_next_waiters():
+    """The item may become free earlier than expected; without the wake-up they would sleep until their next heartbeat."""
     table = Table("p")
     table.borrow("a1")
     table.borrow("b1")
@@ -36,8 +36,8 @@ def test_whoever_is_next_looks_again_when_an_item_begins_to_cool():
     assert table.say("c", PoolHeartbeat("x"), after_us=500_000).wakeups == [Wakeup("b", "b1")]
 
 
-def test_whoever_takes_an_offer_in_the_same_step_is_not_rung():
-    """It hears the answer."""
+def test_a_waiter_that_takes_an_offer_in_the_same_step_is_not_woken():
+    """It gets the answer itself."""
     table = Table("p")
     table.borrow("a1", ttl_ms=200)
     table.borrow("b1")
@@ -47,7 +47,7 @@ def test_whoever_takes_an_offer_in_the_same_step_is_not_rung():
     assert dealt.wakeups == []
 
 
-def test_an_undone_waiter_is_not_rung_and_the_next_one_is():
+def test_an_undone_waiter_is_not_woken_and_the_next_one_is():
     """The offer passes on in the same step."""
     table = Table("p")
     for token in ("a1", "b1", "c1"):
@@ -57,8 +57,8 @@ def test_an_undone_waiter_is_not_rung_and_the_next_one_is():
     assert table.say("b", UndoBorrow("x", "b1")).wakeups == [Wakeup("c", "c1")]
 
 
-def test_many_lapsed_loans_come_back_a_part_at_a_time():
-    """No command is long, whatever has happened before it; and none of them is lent before it has come back."""
+def test_many_expired_loans_are_brought_back_in_parts():
+    """No command is long, and no expired item is lent before it was brought back."""
     names = [str(number) for number in range(DUE_AT_ONCE + 10)]
     table = Table(*names)
     for name in names:
@@ -70,8 +70,8 @@ def test_many_lapsed_loans_come_back_a_part_at_a_time():
     assert table.state.counts() == (0, 0, DUE_AT_ONCE + 10)
 
 
-def test_a_busy_answer_tells_when_the_next_item_comes_back():
-    """Whoever waits looks again then."""
+def test_a_busy_answer_contains_the_time_until_the_next_free_item():
+    """A waiter tries again then."""
     table = Table("p", "q")
     table.borrow("a1", ttl_ms=3000)
     table.borrow("a2", ttl_ms=1000)
@@ -79,8 +79,8 @@ def test_a_busy_answer_tells_when_the_next_item_comes_back():
     assert table.borrow("b1").answer == Busy("", table.state.fence, 1000, 0, "all busy")
 
 
-def test_nobody_is_put_back_into_the_queue_of_an_empty_pool():
-    """There is nothing to wait for: a place there would outlive the pool, and stand before those of the next one."""
+def test_no_waiter_joins_the_line_of_an_empty_pool():
+    """There is nothing to wait for: a place in the line would outlive the pool and precede the waiters of the next one."""
     table = Table("p")
     table.borrow("a1")
     table.borrow("b1")

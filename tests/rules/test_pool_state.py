@@ -1,4 +1,4 @@
-"""A pool in tables answers as a pool in memory does: the same law, asked through other questions."""
+"""A pool in tables answers like a pool in memory: the same rules on another state."""
 
 import sqlite3
 
@@ -36,7 +36,7 @@ TOKENS = [f"{client}-{number}" for client in CLIENTS for number in (1, 2)]
 
 
 def words(kind, token):
-    """What one token may say under this roof."""
+    """Return the commands of one token for a kind of pool."""
     shares = {
         POOL: (("", 1_000_000), ("t", 500_000), ("u", 0)),
         SEMAPHORE: (("", 1_000_000),),
@@ -72,7 +72,7 @@ def change(how, *items):
     return 0, TOKENS[0], ChangePool("x", how, items, True, SEED, 0, POOL)
 
 
-# Two lines that may both be served, which random programs meet seldom.
+# Two lines that may both be served, which random programs rarely produce.
 TWO_LINES = [
     change("set", "p"), borrow("1-1"), borrow("2-1"), borrow("3-1", "t", 600_000), borrow("3-2", "u", 600_000),
     change("set", *ITEMS), change("add", "a", "b", "c", "d"),
@@ -93,7 +93,7 @@ def resolved(command, has, state):
 
 
 def run(kind, program):
-    """Both stocks through one program; each answer, and a count after each step, is the same."""
+    """Run one program on both states; each answer, and the statistics after each step, are equal."""
     link = sqlite3.connect(":memory:", isolation_level=None).cursor()
     for statement in stored.SCHEMA.split(";\n"):
         link.execute(statement)
@@ -117,8 +117,8 @@ def run(kind, program):
 
 
 @pytest.mark.parametrize("kind", [POOL, SEMAPHORE, RWLOCK])
-def test_a_pool_in_tables_answers_as_one_in_memory_does(kind):
-    """The law is written once; what it asks must mean the same everywhere."""
+def test_a_pool_in_tables_answers_like_one_in_memory(kind):
+    """The rules are written once, and their queries must mean the same on every state."""
 
     @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(programs(kind))
