@@ -40,29 +40,29 @@ class Pod:
                 self.news.append(event)
 
     def told(self, kind):
-        """What it was told of this kind: works, or keys of others."""
-        return [getattr(event, "work", None) or event.key for event in self.news if isinstance(event, kind)]
+        """Return the assignments, or the keys, of all events of this kind."""
+        return [getattr(event, "assignment", None) or event.key for event in self.news if isinstance(event, kind)]
 
     @property
     def assignments(self):
-        """What it has, by key."""
+        """Return the assignments that it holds, by key."""
         lost = {work.fence for work in self.told(AssignmentLost)}
         return {work.key: work for work in self.told(Assigned) if work.fence not in lost}
 
     def claim(self, key):
-        """Own it now; `NotAcquired` if somebody else does."""
+        """Claim a key; raise `NotAcquired` if a live owner holds it."""
         work = self._owner.claim(key)
         self.news.append(Assigned(work))
         return work
 
     def end(self):
-        """What it has is given back."""
+        """Stop, and give all keys back."""
         self._owner.stop()
         self._running.result(60)
 
 
 def all_owned(pods, keys, longest_s=60):
-    """Wait until every key has an owner; by key, the works of all pods."""
+    """Wait until every key has an owner; return the assignments of all pods by key."""
     owned = f"owners of {len(keys)} streams"
     eventually(lambda: {key for pod in pods for key in pod.assignments} == keys, longest_s, owned)
     return {key: work for pod in pods for key, work in pod.assignments.items()}

@@ -1,4 +1,4 @@
-"""What one server cannot promise: a second holder gets in, under a larger fence, while the first still trusts."""
+"""What one server cannot promise: a second holder, under a larger fence, while the first still trusts its lease."""
 
 import holdfast
 from holdfast.testing import eventually
@@ -6,7 +6,7 @@ from holdfast.testing.servers import Server
 
 
 def test_a_failover_that_lost_the_grant_lets_a_second_holder_in():
-    """Replication is asynchronous: what the replica has not heard is unknown after it was promoted. The fence grows."""
+    """Replication is asynchronous: a promoted replica may lack the last grants. The fence grows."""
     with Server("valkey") as primary, Server("valkey") as replica:
         replica.command("REPLICAOF", "127.0.0.1", str(primary.port))
         eventually(lambda: b"master_link_status:up" in replica.command("INFO", "replication"), 10)
@@ -21,7 +21,7 @@ def test_a_failover_that_lost_the_grant_lets_a_second_holder_in():
 
 
 def test_a_server_that_evicts_lets_a_second_holder_in():
-    """A memory policy that deletes keys deletes leases: nobody is asked. The fence grows."""
+    """A memory policy that deletes keys deletes leases without notice. The fence grows."""
     with Server("valkey") as server, holdfast.connect(server.url) as client:
         first = client.lock("x", ttl=30).acquire()
         server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-random")

@@ -1,4 +1,4 @@
-"""Waiters that have ended, in the queue of a server that never heard of their end.
+"""Waiters that have ended, in the waiting line of a server that does not know it.
 
 A replica that is promoted may know a waiter whose end was told to its predecessor alone. Its client lives and goes on
 saying so, for its other waiters; then nobody else would take that place out of the queue.
@@ -13,12 +13,12 @@ TURNS = 4
 
 
 def image(server):
-    """All that the server knows."""
+    """Return all keys of the server."""
     return {key: (server.command("DUMP", key), server.command("PTTL", key)) for key in server.command("KEYS", "hf2:*")}
 
 
 def bring_back(server, keys):
-    """As a replica that heard of nothing since then."""
+    """Restore keys, as a replica that missed everything since then has them."""
     for key in server.command("KEYS", "hf2:*"):
         if key not in keys:
             server.command("DEL", key)
@@ -27,8 +27,8 @@ def bring_back(server, keys):
 
 
 @pytest.mark.parametrize("listens", [False, True], ids=["at once", "after a long wait"])
-def test_a_waiter_that_ended_unheard_is_taken_out_by_its_client(slow, listens):
-    """It is offered the lease and does not come. Its client is told of the offer, and says that it has no such one."""
+def test_a_client_undoes_a_waiter_that_the_server_should_have_forgotten(slow, listens):
+    """The waiter gets the offer. Its client gets the wake-up, knows no such waiter, and undoes it."""
     holder, client = slow.connect(), slow.connect()
     held = holder.lock("x", ttl=30).acquire(timeout=5)
     if listens:

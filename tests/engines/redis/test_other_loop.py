@@ -9,7 +9,7 @@ from holdfast.testing import eventually
 
 
 def test_a_client_is_refused_in_another_loop_and_goes_on_in_its_own(server):
-    """Its connection belongs to one loop. The error is ours and says so; what is held is not lost by the mistake."""
+    """Its connection belongs to one loop. The error says so, and the mistake costs no lease."""
     own = asyncio.new_event_loop()
     try:
         client = own.run_until_complete(aio.connect(server.url))

@@ -1,4 +1,4 @@
-"""A client object with a pool of one connection: we open our own, so that nobody waits for it."""
+"""A client object with a pool of one connection: holdfast opens its own, so that no caller waits for it."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ import holdfast
 
 
 def test_a_reader_that_waits_keeps_its_lease_and_leaves_the_only_connection_to_its_owner(server):
-    """T34: it waits for three ttls, is heard of all the time, and hears what comes then."""
+    """T34: it waits for three ttls, its lease is renewed all the time, and it receives the message that comes then."""
     pool = redis.BlockingConnectionPool(host="127.0.0.1", port=server.port, max_connections=1, timeout=1)
     theirs, events, got = redis.Redis(connection_pool=pool), [], []
     with holdfast.connect(theirs, observer=events.append) as hf:

@@ -18,7 +18,7 @@ LENDING_S = float(os.environ.get("HOLDFAST_LENDING_S", "5"))  # `make trials` le
 
 @pytest.fixture
 def pool(one_server):
-    """A pool of this test, emptied at its end."""
+    """A pool that is emptied at the end of the test."""
     with holdfast.connect(one_server.url) as client:
         pool = client.pool("channels", on_death=0)
         yield pool
@@ -26,7 +26,7 @@ def pool(one_server):
 
 
 def calls(server):
-    """How often each command was called since the figures were reset."""
+    """Return how often each command was called since the statistics were reset."""
     lines = server.command("INFO", "commandstats").decode().splitlines()
     found = [line.partition(":") for line in lines if line.startswith("cmdstat_")]
     return {name.removeprefix("cmdstat_"): int(rest.split(",")[0].removeprefix("calls=")) for name, _, rest in found}
@@ -34,7 +34,7 @@ def calls(server):
 
 @pytest.mark.acceptance("A3-2")
 def test_of_a_hundred_borrowers_in_several_processes_twenty_succeed(pool, one_server):
-    """Nobody returns: twenty different items are lent, eighty hear that all are busy."""
+    """No item is returned: twenty different items are lent, eighty borrowers get `all busy`."""
     pool.set_items([f"channel {number}" for number in range(20)])
     with WorkerProcesses() as workers:
         crowd = [workers.start(f"{BORROWERS}:keep", url=one_server.url, count=25).wait_ready() for _ in range(4)]
@@ -53,7 +53,7 @@ def test_of_a_hundred_borrowers_in_several_processes_twenty_succeed(pool, one_se
 
 @pytest.mark.acceptance("A3-3", "G-8")
 def test_no_item_has_two_borrowers_by_an_independent_count(pool, one_server):
-    """Each borrower counts itself in and out of its item in keys of its own: nobody ever counts two."""
+    """Each borrower counts itself in and out of its item in separate keys: no count ever reaches two."""
     pool.set_items([f"channel {number}" for number in range(5)])
     with WorkerProcesses() as workers:
         crowd = [
@@ -71,8 +71,8 @@ def test_no_item_has_two_borrowers_by_an_independent_count(pool, one_server):
 
 
 @pytest.mark.acceptance("A3-8", "A3-9", "A3-10", "A3-23", "C-12", "C-19", "C-20")
-def test_a_borrow_is_one_script_and_looks_through_nothing(pool, one_server):
-    """No scan, no list of locks, no order kept elsewhere: nothing can come between, fail apart, or grow with the pool.
+def test_a_borrow_is_one_script_and_scans_nothing(pool, one_server):
+    """No scan, no list of locks, no order elsewhere: no command can come between, fail apart, or grow with the pool.
 
     The commands of a borrow and a return are the same for ten items and for two thousand.
     """
@@ -94,8 +94,8 @@ def test_a_borrow_is_one_script_and_looks_through_nothing(pool, one_server):
 
 
 @pytest.mark.acceptance("A3-15")
-def test_a_frozen_borrower_is_replaced_told_and_fenced(pool, one_server):
-    """A real SIGSTOP beyond the ttl: the item is lent again under a higher fence; thawed, the old one hears it."""
+def test_a_frozen_borrower_is_replaced_and_fenced_and_learns_its_loss(pool, one_server):
+    """After a SIGSTOP beyond the ttl the item is lent again under a larger fence; thawed, the borrower learns it."""
     pool.set_items(["only"])
     with WorkerProcesses() as workers:
         frozen = workers.start(f"{BORROWERS}:hold", url=one_server.url, ttl=1.0).wait_ready()
@@ -112,7 +112,7 @@ def test_a_frozen_borrower_is_replaced_told_and_fenced(pool, one_server):
 
 @pytest.mark.acceptance("A3-17")
 def test_a_killed_borrowers_item_is_lent_after_its_ttl_and_not_before(pool, one_server):
-    """A real SIGKILL: nobody says goodbye, and nobody gets the item early."""
+    """After a real SIGKILL no client releases the item, and no client gets it early."""
     pool.set_items(["only"])
     with WorkerProcesses() as workers:
         doomed = workers.start(f"{BORROWERS}:hold", url=one_server.url, ttl=1.5).wait_ready()
@@ -128,7 +128,7 @@ def test_a_killed_borrowers_item_is_lent_after_its_ttl_and_not_before(pool, one_
 
 @pytest.mark.acceptance("A3-11")
 def test_a_server_that_is_gone_is_not_an_empty_pool(new_server):
-    """The store's trouble is told as such."""
+    """An error of the server is reported as such."""
     server = new_server()
     with holdfast.connect(server.url) as client:
         pool = client.pool("channels", ttl=1)  # an undo is owed for no longer than that
@@ -141,8 +141,8 @@ def test_a_server_that_is_gone_is_not_an_empty_pool(new_server):
 
 
 @pytest.mark.acceptance("A3-21")
-def test_figures_are_told_where_the_items_cannot_be_listed(one_server):
-    """The key of the items is spoilt by somebody: size and figures are there all the same, and the trouble is said."""
+def test_stats_have_figures_even_if_the_items_cannot_be_listed(one_server):
+    """Another program has overwritten the items: size and figures are there, and `trouble` gives the cause."""
     with holdfast.connect(one_server.url) as client:
         pool = client.pool("spoilt")
         pool.set_items(["a", "b", "c"])
@@ -155,7 +155,7 @@ def test_figures_are_told_where_the_items_cannot_be_listed(one_server):
 
 @pytest.mark.acceptance("A3-24", "C-13")
 def test_in_a_cluster_all_keys_of_a_pool_share_a_slot(cluster):
-    """Every command of a pool is answered by one server, which would refuse it otherwise."""
+    """One server answers every command of a pool; it would refuse keys of other slots."""
     with holdfast.connect(cluster.url) as client:
         pool = client.pool("channels", on_death=0)
         pool.set_items(["a", "b", "c"])
@@ -173,8 +173,8 @@ def test_in_a_cluster_all_keys_of_a_pool_share_a_slot(cluster):
         pool.set_items([])
 
 
-def test_at_maxmemory_items_can_be_renewed_and_given_back(new_server):
-    """Otherwise a full server would never empty."""
+def test_at_maxmemory_items_can_be_renewed_and_returned(new_server):
+    """Otherwise a full server would never free memory."""
     full = new_server()
     with holdfast.connect(full.url) as client:
         pool = client.pool("channels", on_death=0)
@@ -191,8 +191,8 @@ def test_at_maxmemory_items_can_be_renewed_and_given_back(new_server):
         pool.set_items([])
 
 
-def test_at_maxmemory_whoever_waits_for_a_seat_keeps_its_place_and_its_turn(new_server):
-    """Asking again and a sign of life change nothing of the order, so a full server must not refuse them."""
+def test_at_maxmemory_a_waiter_for_a_permit_keeps_its_place_and_its_turn(new_server):
+    """A repeated acquire and a heartbeat do not change the order, so a full server must not refuse them."""
     full = new_server()
     events = []
     with holdfast.connect(full.url, observer=events.append) as client:
@@ -213,8 +213,8 @@ def test_at_maxmemory_whoever_waits_for_a_seat_keeps_its_place_and_its_turn(new_
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_places_whose_keys_were_lost_stop_nobody(pool, one_server, share):
-    """A server may evict a part of a pool. Whoever had its place there asks again and gets a new one."""
+def test_waiters_whose_keys_were_lost_are_served(pool, one_server, share):
+    """A server may evict a part of a pool. Its waiters send their commands again and get new places."""
     pool.set_items(["only"])
     item = pool.borrow()
     tag = None if share == 1 else "t"

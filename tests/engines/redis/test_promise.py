@@ -1,4 +1,4 @@
-"""The promise of a real server: seen live, required when a client connects, watched while leases are held."""
+"""The promise of a real server: read live, required when a client connects, checked while leases are held."""
 
 import pytest
 from redis_faces import paired
@@ -14,7 +14,7 @@ from holdfast.testing.servers import available, missing
 
 @pytest.fixture
 def often(monkeypatch):
-    """The keeper looks every quarter of a second."""
+    """The keeper reads the promise every quarter of a second."""
     monkeypatch.setattr(promise_watch, "LOOK_EVERY_NS", NS // 4)
 
 
@@ -24,7 +24,7 @@ def changes(place):
 
 @paired
 def test_the_promise_follows_the_settings_of_the_server(server, new_server, place_on):
-    """One client, one server, whose operator changes one thing after another: each look tells what holds now."""
+    """An operator changes one setting after another: each promise follows."""
     server = new_server(server.kind, appendonly=True)
     client = place_on(server).connect()
 
@@ -52,7 +52,7 @@ def test_the_promise_follows_the_settings_of_the_server(server, new_server, plac
 
 @pytest.mark.parametrize("face", ["blocking"])
 def test_replicas_are_seen_from_both_ends(new_server, place_on):
-    """They mean that another server may be asked tomorrow; a replica itself is no place for leases at all."""
+    """With replicas, another server may answer tomorrow; a replica itself cannot store leases."""
     primary, replica = new_server(arguments=("--repl-diskless-sync-delay", "0")), new_server()
     place = place_on(primary)
     client, mistaken = place.connect(), place.connect(replica.url)
@@ -72,8 +72,8 @@ def test_replicas_are_seen_from_both_ends(new_server, place_on):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_node_of_a_cluster_is_seen_to_be_one(new_server, place_on):
-    """Its part of the cluster may be another's tomorrow."""
+def test_a_node_of_a_cluster_is_recognised(new_server, place_on):
+    """Another node may have its slots tomorrow."""
     kind = next((kind for kind in ("valkey", "redis") if kind in available()), None)
     if kind is None:
         pytest.skip(missing("valkey"))  # or a new redis: an older one takes no port for the cluster's own talk
@@ -86,8 +86,8 @@ def test_a_node_of_a_cluster_is_seen_to_be_one(new_server, place_on):
 
 
 @paired
-def test_what_may_not_be_asked_is_told_as_not_seen(server, new_server, place_on):
-    """Managed services hide CONFIG: the promise takes the weaker reading, and says what it could not see."""
+def test_facts_that_the_user_may_not_read_are_not_seen(server, new_server, place_on):
+    """Managed services hide CONFIG: the promise assumes the weaker value, and lists what it could not read."""
     server = new_server(server.kind, appendonly=True, arguments=("--appendfsync", "always"))
     place = place_on(server)
 
@@ -106,8 +106,8 @@ def test_what_may_not_be_asked_is_told_as_not_seen(server, new_server, place_on)
     assert any(what.startswith("INFO") for what in nothing.unseen)
 
 
-def test_a_setting_that_is_told_as_nothing_is_told_as_not_seen():
-    """Some services hide a setting by an empty list. One that says no word of rewriting does not flush always."""
+def test_a_setting_with_an_empty_reply_is_not_seen():
+    """Some services hide a setting with an empty list. Without no-appendfsync-on-rewrite, flushes are not certain."""
     hidden = facts_from(["role:master\r\naof_enabled:1\r\n", [], [], []])
     partly = facts_from(["role:master\r\naof_enabled:1\r\n", ["appendfsync", "always"], [], ["", "0"]])
 
@@ -120,8 +120,8 @@ def test_a_setting_that_is_told_as_nothing_is_told_as_not_seen():
 
 
 @paired
-def test_a_client_refuses_a_server_that_cannot_carry_what_it_requires(server, new_server, place_on):
-    """Before any lease is given out; the error says what is missing, why, and what to change. Nothing stays open."""
+def test_a_client_refuses_a_server_without_the_required_promise(server, new_server, place_on):
+    """Before the first lease; the error says what is missing, why, and what to change. No connection stays open."""
     server = new_server(server.kind, appendonly=True)
     place = place_on(server)
 
@@ -140,7 +140,7 @@ def test_a_client_refuses_a_server_that_cannot_carry_what_it_requires(server, ne
 
 
 def test_a_requirement_needs_a_server_that_answers(place_on, new_server):
-    """Nothing can be vouched for that cannot be seen; a word that nobody knows is refused before any of that."""
+    """An unreachable server promises nothing; an unknown requirement is refused before the first connection."""
     place = place_on(new_server())
 
     with pytest.raises(Unavailable):
@@ -151,8 +151,8 @@ def test_a_requirement_needs_a_server_that_answers(place_on, new_server):
 
 @pytest.mark.parametrize("face", ["blocking"])
 @pytest.mark.usefixtures("often")
-def test_a_promise_that_changes_while_leases_are_held_is_told(server, new_server, place_on):
-    """Eviction is turned on, and off again: both are events, with their direction and what it was."""
+def test_a_promise_that_changes_while_leases_are_held_is_an_event(server, new_server, place_on):
+    """An operator turns eviction on and off again: both are events, with the direction and the cause."""
     server = new_server(server.kind, arguments=("--maxmemory", "100mb"))
     place = place_on(server)
     client = place.connect()
@@ -174,8 +174,8 @@ def test_a_promise_that_changes_while_leases_are_held_is_told(server, new_server
 
 @pytest.mark.parametrize("face", ["blocking"])
 @pytest.mark.usefixtures("often")
-def test_a_replica_that_falls_away_is_told(new_server, place_on):
-    """Compared with the promise that the caller has seen itself; a replica that has gone stays known."""
+def test_a_lost_replica_is_an_event(new_server, place_on):
+    """The keeper compares with the promise that the caller has read; a replica that has gone stays known."""
     primary, replica = new_server(arguments=("--repl-diskless-sync-delay", "0")), new_server()
     replica.command("REPLICAOF", "127.0.0.1", str(primary.port))
     eventually(lambda: b"master_link_status:up" in replica.command("INFO", "replication"), 20)

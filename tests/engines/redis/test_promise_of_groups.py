@@ -1,4 +1,4 @@
-"""What sentinels and clusters may be relied on for: the weakest server decides, and what happens to one is told."""
+"""The promise of sentinels and clusters: the weakest server decides, and a change of one server is an event."""
 
 from contextlib import contextmanager
 
@@ -18,7 +18,7 @@ def facts(promise):
 
 @contextmanager
 def setting(server, name, value):
-    """A setting of one server, put back afterwards."""
+    """Change a setting of one server, and restore it afterwards."""
     before = server.command("CONFIG", "GET", name)[1].decode()
     server.command("CONFIG", "SET", name, value)
     try:
@@ -39,7 +39,7 @@ def replicas_of(place, name):
 
 
 def test_a_group_promises_what_a_failover_leaves(grouped):
-    """Every server of it may be replaced by another with another clock; who they are is part of what was seen."""
+    """Another server with another clock may replace each of them; the facts list the servers."""
     client = grouped.connect()
     promise = client.promise()
 
@@ -55,7 +55,7 @@ def test_a_group_promises_what_a_failover_leaves(grouped):
 
 
 def test_the_weakest_server_of_a_cluster_decides_and_is_named(clustered):
-    """One of them evicts: a third of all names is at risk, and nobody can tell from a name which."""
+    """One of them evicts: a third of all names is at risk, and a name does not show which."""
     client = clustered.connect()
     weak = clustered.server.server_of(NAMES[0])
     others = [master for master in clustered.server.masters() if master is not weak]
@@ -73,7 +73,7 @@ def test_the_weakest_server_of_a_cluster_decides_and_is_named(clustered):
 
 
 def test_a_confirmed_grant_is_on_the_replicas_of_the_server_of_its_name(grouped):
-    """Each name has a server, and WAIT is said there; a replica that is silent stops the names of its server alone."""
+    """Each name has a server, and WAIT is sent there; a silent replica stops only the names of its server."""
     client = grouped.connect()
     for name in NAMES:
         lease = client.lock(name, ttl=20, confirm="replicas").acquire(timeout=5)
@@ -93,7 +93,7 @@ def test_a_confirmed_grant_is_on_the_replicas_of_the_server_of_its_name(grouped)
 
 
 def test_confirmed_renewals_follow_a_slot_that_moves(clustered):
-    """The keeper asks where it asked before, is sent on, and has the replicas there hear of it."""
+    """The keeper sends to the old server, follows the redirect, and the replicas of the new server confirm."""
     client = clustered.connect()
     lease = client.lock(NAMES[0], ttl=3, confirm="replicas").acquire(timeout=5)
     owner = clustered.server.server_of(NAMES[0])
@@ -112,8 +112,8 @@ def test_confirmed_renewals_follow_a_slot_that_moves(clustered):
         clustered.server.move_slot(slot_of(NAMES[0]), owner)
 
 
-def test_a_promise_that_is_asked_for_during_a_failover_waits_for_its_end(grouped):
-    """It is about the server that takes over: one question that met the dead one is no answer."""
+def test_a_promise_that_is_read_during_a_failover_waits_for_its_end(grouped):
+    """The promise is about the server that takes over, not about the error of the dead one."""
     client = grouped.connect(f"{grouped.server.url}?socket_timeout=30")
     before = client.promise()
     server = grouped.server.server_of(NAMES[0])
@@ -126,7 +126,7 @@ def test_a_promise_that_is_asked_for_during_a_failover_waits_for_its_end(grouped
 
 
 def test_a_cluster_that_lacks_a_server_promises_nothing():
-    """Nobody takes the dead one's place, and the others soon speak of it no more: a third of all names is refused."""
+    """No server replaces the dead one, and the others soon drop it from the map: a third of all names is refused."""
     with Cluster(replicas=0) as cluster, holdfast.connect(f"{cluster.url}?socket_timeout=1") as client:
         assert client.promise().level == "survives client faults"
         cluster.masters()[1].kill()
@@ -138,8 +138,8 @@ def test_a_cluster_that_lacks_a_server_promises_nothing():
             assert refusal.value.reason in ("moving", "unreachable")
 
 
-def test_another_server_that_answers_is_told_and_takes_nothing_away(grouped):
-    """It is no server that forgot everything: what was replicated is there, and nobody waits out what he has heard."""
+def test_another_server_that_answers_is_an_event_and_costs_no_lease(grouped):
+    """The server did not forget everything: replicated leases are there, and no client waits for old ones."""
     client, other = grouped.connect(), grouped.connect()
     held = [client.lock(name, ttl=60).acquire(timeout=5) for name in NAMES]
     waiting = grouped.start(lambda: other.lock(NAMES[0], ttl=60).acquire(timeout=50))

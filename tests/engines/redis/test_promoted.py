@@ -19,7 +19,7 @@ SPLIT_S = 1.2
 
 @pytest.fixture
 def replicated(new_server):
-    """A primary and so many replicas, in step."""
+    """A primary and its replicas, in sync."""
 
     def start(count):
         primary, *replicas = (new_server(arguments=QUICKLY) for _ in range(count + 1))
@@ -34,7 +34,7 @@ def replicated(new_server):
 
 @pytest.fixture
 def connect():
-    """Clients whose leases may be left on a server that has died."""
+    """Clients whose leases may stay on a dead server."""
     clients = []
 
     def connect(server):
@@ -47,7 +47,7 @@ def connect():
 
 
 class Resource:
-    """What the lock protects: it compares fences, and keeps a list of what it has let in."""
+    """The protected resource: it compares fences, and keeps a list of accepted writes."""
 
     def __init__(self, path):
         self._file, self._lock = GuardedFile(path), threading.Lock()
@@ -64,7 +64,7 @@ class Resource:
 
 
 def take_turns(url, server, resource, seconds):
-    """One side: take our lock and write under it; and beside it a textbook lock, SET NX and a counter for a fence."""
+    """One side: acquire our lock and write under it; beside it a textbook lock, SET NX and a counter as the fence."""
     until = time.monotonic() + seconds
     with holdfast.connect(url) as client:
         while time.monotonic() < until:
@@ -76,7 +76,7 @@ def take_turns(url, server, resource, seconds):
 
 
 def test_a_partition_repeats_no_fence_that_a_guard_accepts(replicated, tmp_path):
-    """Both sides grant and write for a second. A counter repeats hundreds of fences; the guard takes none twice.
+    """Both sides grant and write for a second. A counter repeats hundreds of fences; the guard accepts none twice.
 
     Two primaries can pick the same microsecond, if seldom, so equal fences are refused by their token. That both sides
     hold at once is what the promise excepts; it is printed before anything happens.
@@ -115,7 +115,7 @@ def test_a_partition_repeats_no_fence_that_a_guard_accepts(replicated, tmp_path)
 
 
 def cut_off(primary, replica):
-    """It hears nothing of its primary any more: as behind a partition."""
+    """Cut a replica off from its primary, as a partition does."""
     replica.command("REPLICAOF", "127.0.0.1", "1")
     eventually(lambda: b"connected_slaves:1" in primary.command("INFO", "replication"), 10)
 
@@ -125,7 +125,7 @@ def promote(replica):
 
 
 def test_a_grant_that_one_of_two_replicas_has_is_granted_again_by_the_other(replicated, connect, tmp_path):
-    """WAIT 1 of 2 is no more than this: one replica has it, the other is promoted, and two hold. The guard sees it."""
+    """WAIT 1 of 2 means: one replica has the grant, the other is promoted, and two clients hold. The guard sees it."""
     primary, told, promoted = replicated(2)
     guard = GuardedFile(tmp_path / "guarded.json")
     client, other = connect(primary), connect(promoted)
@@ -149,7 +149,7 @@ def test_a_grant_that_one_of_two_replicas_has_is_granted_again_by_the_other(repl
 
 
 def test_a_grant_that_all_replicas_confirmed_is_not_granted_again(replicated, connect):
-    """The same story with `confirm`: what one of two has is withdrawn, what both have stands after the failover."""
+    """With `confirm`, a grant on one of two replicas is withdrawn; a grant on both stands after the failover."""
     primary, told, promoted = replicated(2)
     client, other = connect(primary), connect(promoted)
     first = client.lock("x", ttl=30, confirm="replicas").acquire(timeout=5)
@@ -171,7 +171,7 @@ def test_a_grant_that_all_replicas_confirmed_is_not_granted_again(replicated, co
 
 
 def test_a_replica_that_a_client_never_saw_is_not_waited_for(replicated, connect):
-    """What `confirm` does not promise: membership is what the client has seen, and nobody tells it of the rest."""
+    """What `confirm` does not promise: the client knows only the replicas that it has seen."""
     primary, told, promoted = replicated(2)
     cut_off(primary, promoted)
     client, other = connect(primary), connect(promoted)  # they come too late to know of both

@@ -1,4 +1,4 @@
-"""Slots that move under names in use, and a topology that is learned: in a cluster, through both faces."""
+"""Slots that move while their names are in use, and the topology of a cluster, through both faces."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ NAMES = [f"moving/{number}" for number in range(4)]
 
 
 def errors_of(cluster):
-    """How many redirections of each kind the servers have given."""
+    """Return how many redirects of each kind the servers have sent."""
     told = {}
     for server in cluster.servers:
         for line in server.command("INFO", "errorstats").decode().split("\r\n"):
@@ -34,8 +34,8 @@ def elsewhere(cluster, slot):
     return next(server for server in cluster.masters() if server is not owner)
 
 
-def test_slots_that_move_under_load_cost_nobody_anything(clustered, holdfast_history):
-    """Six workers, four names, slots that go round: grants are exclusive, fences grow, and nobody meets an error."""
+def test_slots_that_move_under_load_cause_no_error(clustered, holdfast_history):
+    """Six workers, four names, slots that go round: grants are exclusive, fences grow, and no caller gets an error."""
     clients = [clustered.connect(label=f"client {number}") for number in range(3)]
     over = threading.Event()
     counted = dict.fromkeys(NAMES, 0)
@@ -83,8 +83,8 @@ def test_slots_that_move_under_load_cost_nobody_anything(clustered, holdfast_his
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["before its keys move", "after its keys moved"])
-def test_a_contended_name_whose_slot_is_on_its_way_waits_for_its_arrival(clustered, moved):
-    """Half of its queue may be here and half there, so nobody is granted it; its holder goes on all the while."""
+def test_a_contended_name_in_a_moving_slot_waits_for_its_arrival(clustered, moved):
+    """Each of two servers may have a part of its line, so no lease is granted; the holder renews all the while."""
     client, other = clustered.connect(), clustered.connect()
     name = NAMES[0]
     slot = slot_of(name)
@@ -114,8 +114,8 @@ def test_a_contended_name_whose_slot_is_on_its_way_waits_for_its_arrival(cluster
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["before its keys move", "after its keys moved"])
-def test_a_name_that_nobody_waits_for_is_served_while_its_slot_is_on_its_way(clustered, moved):
-    """A move that somebody left half done may stay so for days. One record decides, wherever it is just now."""
+def test_a_name_without_waiters_is_served_while_its_slot_moves(clustered, moved):
+    """An unfinished move may stay so for days. The record alone decides, on whichever server it is."""
     client, other = clustered.connect(), clustered.connect()
     name = NAMES[1]
     slot = slot_of(name)
@@ -145,8 +145,8 @@ def test_a_name_that_nobody_waits_for_is_served_while_its_slot_is_on_its_way(clu
     assert clustered.kinds("lost") == []
 
 
-def test_an_offer_is_not_confirmed_while_its_slot_is_on_its_way(clustered):
-    """To confirm it takes more than the record. The waiter is told to come again, and nothing has been changed."""
+def test_an_offer_is_not_confirmed_while_its_slot_moves(clustered):
+    """A confirmation needs more keys than the record. The waiter retries, and nothing was changed."""
     client, name = clustered.connect(), NAMES[2]
     transport, slot = client._client.keeper._transport, slot_of(name)
     first, second = (Acquire(name, f"offered-{number}", "owner", 20_000, wait=True) for number in range(2))
@@ -166,8 +166,8 @@ def test_an_offer_is_not_confirmed_while_its_slot_is_on_its_way(clustered):
     run(transport.close())
 
 
-def test_a_waiter_that_blocks_on_its_bell_follows_its_slot(clustered):
-    """The server ends the blocking command with a redirection; the waiter keeps its place and is served there."""
+def test_a_waiter_that_blocks_on_the_server_follows_its_slot(clustered):
+    """The server ends the blocking command with a redirect; the waiter keeps its place and is served there."""
     client, other = clustered.connect(), clustered.connect()
     name = NAMES[1]
     held = client.lock(name, ttl=30).acquire(timeout=5)
@@ -185,7 +185,7 @@ def test_a_waiter_that_blocks_on_its_bell_follows_its_slot(clustered):
 
 @pytest.mark.acceptance("A3-24")
 def test_all_keys_of_a_name_are_in_one_slot(clustered):
-    """Whatever its letters: a step that touched two slots would not be one step."""
+    """For every name: a script that touched two slots would not be one atomic step."""
     client, other = clustered.connect(), clustered.connect()
     for name in ("plain", "{tag}", "}{", "100%", "a}b", "{}", "é", "日本語"):
         held = client.lock(name, ttl=20).acquire(timeout=5)
@@ -202,7 +202,7 @@ def test_all_keys_of_a_name_are_in_one_slot(clustered):
 
 
 def test_the_keeper_sends_one_batch_to_each_server(clustered, monkeypatch):
-    """However many leases: three servers, three exchanges, and the answers come back in the order of the questions."""
+    """However many leases: three servers, three exchanges, and the answers come in the order of the commands."""
     client = clustered.connect()
     held = [client.lock(f"batch/{number}", ttl=30).acquire(timeout=5) for number in range(60)]
     transport, told = client._client.keeper._transport, []
@@ -232,7 +232,7 @@ def test_the_keeper_sends_one_batch_to_each_server(clustered, monkeypatch):
 @lengthy
 @pytest.mark.acceptance("A1-23", "A1-24")
 def test_one_subscription_follows_the_cluster(clustered):
-    """Wake-ups cross the cluster, so one is enough; after failovers there is still one, and none after the end."""
+    """Wake-ups cross the cluster, so one is enough; after failovers there is still one, and none after the close."""
     client, other = clustered.connect(), clustered.connect()
     cluster, channel = clustered.server, other._client.engine.packer.channel
 
@@ -256,8 +256,8 @@ def test_one_subscription_follows_the_cluster(clustered):
     assert len(subscribed()) == 1
 
 
-def test_servers_that_send_a_name_to_each_other_are_told_as_such(clustered):
-    """Each says that the other has the slot, and that may stay so: nothing is granted, and people can read why."""
+def test_the_error_names_servers_that_redirect_to_each_other(clustered):
+    """Each says that the other has the slot, and that may last: no lease is granted, and the error gives the reason."""
     server, name = clustered.server, "never used"
     slot = slot_of(name)
     owner = server.server_of_slot(slot)
@@ -282,8 +282,8 @@ def test_servers_that_send_a_name_to_each_other_are_told_as_such(clustered):
     client.lock(name).acquire(timeout=10).release()
 
 
-def test_a_topology_may_be_learned_by_hand(grouped):
-    """For the impatient; without it, the same happens at the first trouble."""
+def test_a_topology_may_be_refreshed_by_hand(grouped):
+    """Without the call, the same happens at the first error."""
     client = grouped.connect()
     client.lock("x").acquire(timeout=5).release()
     grouped.server.failover(grouped.server.server_of("x"))
@@ -295,8 +295,8 @@ def test_a_topology_may_be_learned_by_hand(grouped):
 
 
 @pytest.mark.acceptance("A1-26")
-def test_a_cluster_that_has_not_settled_is_not_learned(clustered):
-    """A third of it is silent: the refusal says so, and what was known is known as before."""
+def test_a_cluster_whose_servers_disagree_is_not_adopted(clustered):
+    """A third of it is silent: the error says so, and the client keeps the map that it had."""
     client = clustered.connect()
     client.lock("x").acquire(timeout=5).release()
     topology = client._client.engine.topology
@@ -314,8 +314,8 @@ def test_a_cluster_that_has_not_settled_is_not_learned(clustered):
     assert (list(topology._slots), topology.version) == (known, version)
 
 
-def test_a_client_that_is_closed_learns_nothing(grouped):
-    """After the end there is nobody to learn for."""
+def test_a_closed_client_refuses_to_refresh_its_topology(grouped):
+    """It has no connections any more."""
     from holdfast import Closed
 
     client = grouped.connect()
@@ -326,8 +326,8 @@ def test_a_client_that_is_closed_learns_nothing(grouped):
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["before its keys move", "after its keys moved"])
-def test_a_slot_on_its_way_costs_no_lease_in_another(clustered, moved):
-    """A seat cannot be renewed until its slot has arrived; a lock that was renewed with it is told so at once."""
+def test_a_moving_slot_costs_no_lease_in_another(clustered, moved):
+    """A permit cannot be renewed until its slot has arrived; a lock of the same batch gets its answer at once."""
     client, server = clustered.connect(), clustered.server
     name = NAMES[2]
     slot = slot_of(name)

@@ -13,7 +13,7 @@ from holdfast.testing import eventually
 @paired
 @pytest.mark.acceptance("G-1")
 def test_a_restart_without_data_tells_holders_and_repeats_no_fence(server, new_server, place_on):
-    """It has forgotten its leases: the holder hears it at its next renewal, the next one has a higher fence."""
+    """The server has forgotten its leases: the holder learns it at its next renewal, and the next fence is larger."""
     server = new_server(server.kind)
     place = place_on(server)
     holder, waiter, third = place.connect(), place.connect(), place.connect()
@@ -40,7 +40,7 @@ def test_a_restart_without_data_tells_holders_and_repeats_no_fence(server, new_s
 @paired
 @pytest.mark.acceptance("A0-6")
 def test_a_restart_with_its_data_loses_nothing(server, new_server, place_on):
-    """The record, the queue and the fences are data like any other."""
+    """The record, the waiting line and the fences are stored like any other data."""
     server = new_server(server.kind, appendonly=True)
     place = place_on(server)
     holder, waiter, third = place.connect(), place.connect(label="2"), place.connect(label="3")
@@ -65,8 +65,8 @@ def test_a_restart_with_its_data_loses_nothing(server, new_server, place_on):
     assert place.kinds("lost") == []
 
 
-def test_a_lease_that_lapsed_while_the_server_was_away_is_not_brought_back(new_server, place_on):
-    """Its clock went on; whoever asks first after the restart gets a newer fence."""
+def test_a_lease_that_expired_during_an_outage_stays_expired(new_server, place_on):
+    """The server's clock went on; the first acquire after the restart gets a newer fence."""
     server = new_server(appendonly=True)
     place = place_on(server)
     holder, other = place.connect(), place.connect()
@@ -88,8 +88,8 @@ def test_a_lease_that_lapsed_while_the_server_was_away_is_not_brought_back(new_s
 
 
 @paired
-def test_a_lease_that_the_server_has_forgotten_is_told_to_have_ended_before_its_time(place):
-    """FLUSHALL, an eviction, a clock: the holder was not late, and whoever looks for the cause has to know that."""
+def test_the_loss_of_a_forgotten_lease_says_that_its_ttl_was_not_over(place):
+    """After FLUSHALL, an eviction or a clock jump the holder was not late, and the error says so."""
     client = place.connect()
     forgotten, broken = (client.lock(name, ttl=2).acquire() for name in ("forgotten", "broken"))
 
@@ -108,7 +108,7 @@ def test_a_lease_that_the_server_has_forgotten_is_told_to_have_ended_before_its_
 
 @pytest.mark.parametrize("face", ["blocking"])
 def test_fences_never_repeat_over_many_restarts(server, new_server, place_on):
-    """Microseconds of the server's clock carry them over the loss of all data."""
+    """Fences are microseconds of the server's clock, so they grow through a loss of all data."""
     server = new_server(server.kind)
     fences = []
     for _ in range(3):
@@ -121,8 +121,8 @@ def test_fences_never_repeat_over_many_restarts(server, new_server, place_on):
     assert fences == sorted(set(fences))
 
 
-def test_a_short_restart_is_not_noticed_by_a_holder_that_need_not_renew(new_server, place_on):
-    """Nothing is asked for meanwhile, so there is nothing to fail; the idle connection is looked at before use."""
+def test_a_short_restart_does_not_affect_a_holder_between_two_renewals(new_server, place_on):
+    """No command is sent in the meantime, so none fails; the idle connection is checked before use."""
     server = new_server(appendonly=True)
     place = place_on(server)
     client = place.connect()

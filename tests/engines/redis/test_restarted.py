@@ -1,4 +1,4 @@
-"""Another run of the server answers: what it forgot is told at once, and what was known of it is waited out."""
+"""A restarted server answers: holders learn their losses at once, and clients wait for leases that they knew of."""
 
 import time
 
@@ -14,13 +14,13 @@ NEXT_RENEWAL_S = 10
 
 
 def until_met(place):
-    """Wait until the keeper has greeted the server: it does so for leases that are held for a second."""
+    """Wait until the keeper has connected to the server: it does so for leases that are held for a second."""
     eventually(lambda: b"cmd=info" in place.server.command("CLIENT", "LIST"), 10, "the keeper's greeting")
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_holders_hear_of_a_server_that_forgot_them_long_before_their_next_renewal(server, new_server, place_on):
-    """The keeper looks after its connection every second; the first answer of the new run tells which one it is."""
+def test_holders_learn_of_a_restart_without_data_long_before_their_next_renewal(server, new_server, place_on):
+    """The keeper checks its connection every second; the first reply of the new run has its run id."""
     server = new_server(server.kind)
     place = place_on(server)
     client = place.connect()
@@ -40,8 +40,8 @@ def test_holders_hear_of_a_server_that_forgot_them_long_before_their_next_renewa
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_new_run_with_all_its_data_takes_nothing_away(server, new_server, place_on):
-    """Whether it forgot is asked, not guessed: every lease is renewed at once, and stands."""
+def test_a_restart_with_all_data_loses_no_lease(server, new_server, place_on):
+    """The keeper does not guess: it renews every lease at once, and all of them stand."""
     server = new_server(server.kind, appendonly=True)
     place = place_on(server)
     client = place.connect()
@@ -58,8 +58,8 @@ def test_a_new_run_with_all_its_data_takes_nothing_away(server, new_server, plac
 
 
 @paired
-def test_a_waiter_waits_out_the_holder_that_the_server_forgot(server, new_server, place_on):
-    """It was told until when somebody holds. The new run would let it in at once; it keeps out, and others too."""
+def test_a_waiter_waits_until_the_forgotten_lease_has_expired(server, new_server, place_on):
+    """The new run would grant the lease at once. The waiter knows until when it lasts, waits, and blocks others."""
     server = new_server(server.kind)
     place = place_on(server)
     waiter, other = place.connect(), place.connect()
@@ -99,8 +99,8 @@ def writer(client):
     ids=["a seat", "a writer", "readers"],
 )
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_waiter_for_a_seat_or_a_side_waits_out_whom_the_server_forgot(new_server, place_on, way, held):
-    """As one that waits for a lock does: two writers are no better than two holders."""
+def test_a_waiter_for_a_permit_or_a_mode_waits_until_forgotten_leases_have_expired(new_server, place_on, way, held):
+    """As a waiter for a lock does: two writers are as bad as two holders."""
     server = new_server()
     place = place_on(server)
     waiter, other = place.connect(), place.connect()
@@ -122,8 +122,8 @@ def test_a_waiter_for_a_seat_or_a_side_waits_out_whom_the_server_forgot(new_serv
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_waiters_for_several_seats_wait_out_all_of_them(new_server, place_on):
-    """Each of them could wait for the first seat alone; but then more would be inside than there are permits."""
+def test_waiters_for_several_permits_wait_until_all_forgotten_ones_have_expired(new_server, place_on):
+    """If each waited for the first permit alone, there would be more holders than permits."""
     server = new_server()
     place = place_on(server)
     peer, sent = place.peer(), time.monotonic()
@@ -141,8 +141,8 @@ def test_waiters_for_several_seats_wait_out_all_of_them(new_server, place_on):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_whoever_waited_for_an_item_waits_out_what_was_lent_when_the_pool_is_there_again(new_server, place_on):
-    """A server without data has no pool: that is told. Set up anew, it would lend what somebody may still use."""
+def test_a_waiter_for_an_item_waits_until_forgotten_items_have_expired(new_server, place_on):
+    """A server without data has no pool: an error. A new pool would lend items that may still be in use."""
     server = new_server()
     place = place_on(server)
     waiter, other, peer = place.connect(), place.connect(), place.peer()
@@ -169,8 +169,8 @@ def test_whoever_waited_for_an_item_waits_out_what_was_lent_when_the_pool_is_the
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_after_a_restart_with_its_data_nobody_waits_out_what_was_given_back(new_server, place_on):
-    """An item may cool for an hour. Whoever has heard of it is granted another one by the same record, and takes it."""
+def test_after_a_restart_with_data_no_waiter_waits_for_returned_items(new_server, place_on):
+    """An item may cool for an hour. A waiter that knows of it gets another one from the same record, and takes it."""
     server = new_server(appendonly=True)
     place = place_on(server)
     holder, waiter = place.connect(), place.connect()
@@ -195,8 +195,8 @@ def test_after_a_restart_with_its_data_nobody_waits_out_what_was_given_back(new_
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_client_does_not_take_again_what_it_has_just_lost(new_server, place_on):
-    """Its own work may still be settling. One that never heard of the lease is let in: that is not promised."""
+def test_a_client_does_not_acquire_a_lease_that_it_has_just_lost(new_server, place_on):
+    """Its own work may still be running. A client that never knew of the lease gets it: that is not promised."""
     server = new_server()
     place = place_on(server)
     client, stranger = place.connect(), place.connect()
@@ -219,8 +219,8 @@ def test_a_client_does_not_take_again_what_it_has_just_lost(new_server, place_on
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_whoever_has_patience_waits_out_the_work_that_the_server_forgot(new_server, place_on):
-    """Work that is to be done once is begun again when nobody can trust the old lease any more."""
+def test_a_waiter_for_once_waits_until_the_forgotten_work_has_expired(new_server, place_on):
+    """The work of `once` begins again when no client can trust the old lease any more."""
     server = new_server()
     place = place_on(server)
     client = place.connect()
@@ -234,8 +234,8 @@ def test_whoever_has_patience_waits_out_the_work_that_the_server_forgot(new_serv
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_short_lease_costs_no_look_at_the_engine(new_server, place_on):
-    """Only who holds or waits for a second has the engine watched; all else is one connection and two round trips."""
+def test_a_short_lease_costs_no_check_of_the_server(new_server, place_on):
+    """Only a client that holds or waits for a second checks it; other pairs are one connection and two round trips."""
     place = place_on(new_server())
     proxy = place.proxy()
     client = place.connect(proxy.url)

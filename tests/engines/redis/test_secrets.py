@@ -31,7 +31,7 @@ SHAPES = {
 }
 
 
-def all_that_is_said(error):
+def all_texts(error):
     seen, told = set(), []
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -42,8 +42,8 @@ def all_that_is_said(error):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_url_tells_its_password(one_server, caplog, shape):
-    """Also not when it is malformed: an unescaped character is the commonest mistake there is."""
+def test_no_url_shows_its_password(one_server, caplog, shape):
+    """Also not if it is malformed: an unescaped character is the most common mistake."""
     url = SHAPES[shape].format(port=one_server.port)
     caplog.set_level(logging.DEBUG)
     events, said = [], []
@@ -52,19 +52,19 @@ def test_no_url_tells_its_password(one_server, caplog, shape):
             said += [repr(client), client.url, repr(client.lock("x")), repr(client._client.engine)]
             client.lock("x").acquire(timeout=0).release()
     except (InvalidConfig, Unavailable) as error:
-        said += [all_that_is_said(error), repr(pickle.dumps(error))]
+        said += [all_texts(error), repr(pickle.dumps(error))]
     try:
         said.append(repr(config.settings(url)))
     except InvalidConfig as error:
-        said.append(all_that_is_said(error))
+        said.append(all_texts(error))
 
     told = "\n".join([*said, *map(repr, events), caplog.text])
     assert SECRET not in told
 
 
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_a_password_in_use_is_never_told(new_server, place_on, face, caplog):
-    """A whole life with a password: granted, refused, renewed, killed and gone."""
+def test_a_password_in_use_is_never_shown(new_server, place_on, face, caplog):
+    """A whole session with a password: granted, refused, renewed, killed and gone."""
     server = new_server(password=SECRET)
     caplog.set_level(logging.DEBUG)
     place = place_on(server)
@@ -79,21 +79,21 @@ def test_a_password_in_use_is_never_told(new_server, place_on, face, caplog):
     with pytest.raises(holdfast.HoldfastError) as trouble:
         other.lock("x").acquire(timeout=0)
 
-    said += [all_that_is_said(trouble.value), caplog.text, *map(repr, place.events)]
+    said += [all_texts(trouble.value), caplog.text, *map(repr, place.events)]
 
     assert SECRET not in "\n".join(said)
     assert "127.0.0.1" in said[2]
 
 
 @pytest.mark.parametrize("library", [redis.Redis, redis.asyncio.Redis])
-def test_a_client_object_does_not_tell_its_password(library):
-    """Its settings are copied; what is shown is where it leads."""
+def test_a_client_object_does_not_show_its_password(library):
+    """Its settings are copied; texts show only the address."""
     theirs = library(host="127.0.0.1", port=1, password=SECRET, username=SECRET)
     settings = config.settings(theirs)
     client = holdfast.connect(theirs)
     with pytest.raises(Unavailable) as trouble:
         client.lock("x").acquire(timeout=0)
-    said = [repr(settings), repr(client), client.url, all_that_is_said(trouble.value)]
+    said = [repr(settings), repr(client), client.url, all_texts(trouble.value)]
     client.close()
 
     assert SECRET not in "\n".join(said)
@@ -101,8 +101,8 @@ def test_a_client_object_does_not_tell_its_password(library):
     assert client.url == "redis://127.0.0.1:1"
 
 
-def test_the_url_of_a_person_is_shown_without_its_options():
-    """What may be shown is where it leads: scheme, host, port, path."""
+def test_a_url_is_shown_without_its_options():
+    """Texts may show the address: scheme, host, port, path."""
     shown = config.shown_url("redis://user:pw@host:6379/3?socket_timeout=1")
 
     assert shown == "redis://host:6379/3"

@@ -1,4 +1,4 @@
-"""Whom to believe: a sentinel that was cut off names a server that has been replaced, and that one agrees."""
+"""Which sentinel to trust: one that was cut off names a replaced server, and that server still says it is a primary."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 
 @pytest.fixture
 def divided():
-    """Three sentinels, of which the first watches another server: a primary too, and not the one of the others."""
+    """Three sentinels; the first one watches another primary than the others."""
     with Sentinels(KIND) as sentinels, Server(KIND) as stranger:
         liar = sentinels.sentinels[0]
         liar.command("SENTINEL", "REMOVE", sentinels.service)
@@ -28,8 +28,8 @@ def divided():
         yield sentinels, stranger
 
 
-def test_a_change_of_servers_is_told_also_while_somebody_comes():
-    """It is told by the thread that listens: an error there would be the end of listening."""
+def test_a_change_of_servers_is_delivered_while_clients_come_and_go():
+    """The listening thread delivers it: an error there would end the thread."""
     engine, over, trouble = open_engine(config.settings("redis+sentinel://127.0.0.1:1/main")), threading.Event(), []
 
     def come():
@@ -54,8 +54,8 @@ def test_a_change_of_servers_is_told_also_while_somebody_comes():
     assert trouble == []
 
 
-def test_no_sentinel_is_missing_while_another_thread_puts_it_last():
-    """Two who dial and one who listens: each always finds all of them."""
+def test_no_sentinel_is_missing_while_another_thread_moves_it_to_the_end():
+    """Two threads connect and one listens: each always finds all sentinels."""
     primary, over, seen = topology_of(config.settings("redis+sentinel://h1/main")).only, threading.Event(), set()
     (sentinel,) = primary._sentinels
 
@@ -75,13 +75,13 @@ def test_no_sentinel_is_missing_while_another_thread_puts_it_last():
 
 
 def through(sentinels, *which):
-    """The URL of some of the sentinels, in that order."""
+    """Return the URL of some of the sentinels, in that order."""
     hosts = ",".join(f"{HOST}:{sentinels.sentinels[number].port}" for number in which)
     return f"redis+sentinel://{hosts}/{sentinels.service}"
 
 
-def test_one_sentinel_is_not_believed_against_the_others(divided, face, loop):
-    """The first that answers would lead to a second lock domain, in which everything is free."""
+def test_one_sentinel_is_not_trusted_against_the_others(divided, face, loop):
+    """The first one that answers would lead to a second lock domain, in which every lease is free."""
     sentinels, stranger = divided
     honest = sentinels.sentinels[1]
     place = Place(sentinels, face, loop)
@@ -95,8 +95,8 @@ def test_one_sentinel_is_not_believed_against_the_others(divided, face, loop):
     place.close()
 
 
-def test_sentinels_that_disagree_and_have_no_majority_are_not_believed(divided, face, loop):
-    """One says this, the other that: nothing is granted, and nothing is asked of either server."""
+def test_sentinels_without_a_majority_are_not_trusted(divided, face, loop):
+    """The two name different servers: no lease is granted, and no command goes to either server."""
     sentinels, stranger = divided
     place = Place(sentinels, face, loop)
     client = place.connect(through(sentinels, 0, 1))
@@ -111,7 +111,7 @@ def test_sentinels_that_disagree_and_have_no_majority_are_not_believed(divided, 
 
 
 def test_sentinels_that_are_away_do_not_count(divided, face, loop):
-    """Two of three are dead: the one that is left is believed, as long as its server says that it is a primary."""
+    """Two of three are dead: the third one is trusted if its server confirms that it is a primary."""
     sentinels, stranger = divided
     for sentinel in sentinels.sentinels[:2]:
         sentinel.kill()
@@ -123,8 +123,8 @@ def test_sentinels_that_are_away_do_not_count(divided, face, loop):
     place.close()
 
 
-def test_a_sentinel_that_is_taken_for_a_server_says_how_to_connect(sentinels, face, loop):
-    """Both have a host and a port, and only one of them keeps leases."""
+def test_the_error_of_a_sentinel_at_a_server_url_names_the_right_url(sentinels, face, loop):
+    """Both have a host and a port, and only one of them stores leases."""
     place = Place(sentinels.sentinels[0], face, loop)
     client = place.connect(f"redis://{HOST}:{sentinels.sentinels[0].port}")
     try:

@@ -1,4 +1,4 @@
-"""Servers that are silent keep nobody waiting who has nothing to do with them, and no loss from being told."""
+"""A silent server delays no lease on other servers, and no report of a loss."""
 
 import time
 
@@ -13,15 +13,15 @@ ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
 
 
 def apart(cluster):
-    """Two names whose masters are not the same."""
+    """Return two names on different masters."""
     names = [f"name {number}" for number in range(100)]
     other = next(name for name in names if cluster.server_of(name) is not cluster.server_of(names[0]))
     return names[0], other
 
 
 @ONE_FACE
-def test_a_lease_on_a_server_that_lives_is_renewed_in_time_while_another_is_silent(clustered):
-    """Both are due at once. What the one has answered must be told long before the other's silence is over."""
+def test_a_lease_is_renewed_in_time_while_another_server_is_silent(clustered):
+    """Both renewals are due at once. The answer of one server must arrive long before the timeout of the other."""
     alive, silent = apart(clustered.server)
     client = clustered.connect()
     leases = [client.lock(name, ttl=1.5).acquire(timeout=5) for name in (alive, silent)]
@@ -43,8 +43,8 @@ def test_a_lease_on_a_server_that_lives_is_renewed_in_time_while_another_is_sile
 
 @lengthy
 @ONE_FACE
-def test_losses_are_told_in_time_while_all_servers_are_silent(grouped):
-    """To look around takes time for each server that says nothing; a deadline that falls into it does not wait."""
+def test_losses_are_reported_in_time_while_all_servers_are_silent(grouped):
+    """To ask for the topology takes time for each silent server; a deadline in the meantime does not wait for it."""
     told = {}
     client = grouped.connect(
         observer=lambda event: told.setdefault(event.name, time.monotonic()) if event.kind == "lost" else None

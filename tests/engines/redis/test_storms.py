@@ -29,7 +29,7 @@ SPLIT_S = 7 if ALL else 5
 
 @pytest.fixture(scope="module")
 def no_network():
-    """Why nothing can be cut on this machine; empty if it can."""
+    """Return why this machine cannot cut a network; empty if it can."""
     return networks.missing()
 
 
@@ -41,8 +41,8 @@ def told(command, **env):
 
 @pytest.mark.parametrize("sort", ["sentinel", "cluster"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_storm_costs_nobody_a_lease_and_every_waiter_is_served(sort, fault, no_network):
-    """All was replicated: nothing is lost, nothing is granted twice, all go on, and nothing is left at the end."""
+def test_a_storm_of_failovers_costs_no_lease_and_serves_every_waiter(sort, fault, no_network):
+    """All leases were replicated: none is lost, none is granted twice, and nothing is left at the end."""
     if no_network and fault == "partition":
         pytest.skip(f"nothing can be cut here: {no_network}")
     story = [sys.executable, str(HERE / "storm.py"), sort, KIND, fault, str(LEASES), str(WAITERS)]
@@ -56,7 +56,7 @@ def test_a_storm_costs_nobody_a_lease_and_every_waiter_is_served(sort, fault, no
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_split_repeats_no_fence_and_overlaps_only_where_the_promise_says_so(variant, no_network, tmp_path):
-    """Both sides grant for seconds. The textbook lock repeats its fences; a guard takes none of ours from two tokens.
+    """Both sides grant for seconds. The textbook lock repeats its fences; a guard accepts none of ours from two tokens.
 
     Overlaps are excepted by the promise that both sides have printed before; where every grant is confirmed there are
     none. What has no cause in the split raises in the story itself.

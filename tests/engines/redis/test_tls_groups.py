@@ -23,7 +23,7 @@ FACES = ["blocking", "asyncio"] if ALL else ["blocking"]
 
 
 def no_tls():
-    """Why TLS cannot be tried here; empty if it can."""
+    """Return why TLS cannot be tested here; empty if it can."""
     if shutil.which("openssl") is None:
         return "there is no openssl program to make certificates with: install openssl"
     if "redis" not in available():
@@ -33,7 +33,7 @@ def no_tls():
 
 @pytest.fixture(scope="module", params=list(GROUPS))
 def secured(request, tmp_path_factory):
-    """A group that speaks TLS only, and wants to see the certificate of whoever comes."""
+    """A group that accepts TLS only, and checks client certificates."""
     if no_tls():
         pytest.skip(no_tls())
     shown = certificates(tmp_path_factory.mktemp("certificates"), mutual=True)
@@ -54,7 +54,7 @@ def place(secured, loop, request):
 
 
 def user(group):
-    """A user on every server, who comes with a password too."""
+    """Create a user with a password on every server."""
     everybody = [*group.servers, *getattr(group, "sentinels", ())]
     for server in everybody:
         server.command("ACL", "SETUSER", "app", "reset", "on", ">p%40w", "allkeys", "allchannels", "+@all")
@@ -63,8 +63,8 @@ def user(group):
 
 
 @pytest.mark.parametrize("place", FACES, indirect=True)
-def test_a_life_over_tls_goes_on_when_the_primary_is_killed(place):
-    """With a client certificate, a user and a password: held, renewed, waited for, and followed to another server."""
+def test_leases_over_tls_go_on_when_the_primary_is_killed(place):
+    """With a client certificate, a user and a password: held, renewed, waited for, and moved to another server."""
     url = user(place.server)
     client, other = place.connect(url), place.connect(url)
     held = client.lock("x", ttl=12).acquire(timeout=5)
@@ -84,7 +84,7 @@ def test_a_life_over_tls_goes_on_when_the_primary_is_killed(place):
 
 
 def clients_of(group):
-    """Clients of redis-py, blocking and asyncio: of the group, and of the server of the name alone."""
+    """Return clients of redis-py, blocking and asyncio: of the group, and of the server of the name alone."""
     shown = group.tls
     how = {"ssl": True, "ssl_ca_certs": str(shown.authority)}
     how |= {"ssl_certfile": str(shown.certificate), "ssl_keyfile": str(shown.key)}
@@ -100,8 +100,8 @@ def clients_of(group):
 
 
 @pytest.mark.parametrize("place", ["asyncio"], indirect=True)
-def test_a_client_object_of_either_library_brings_its_certificates(place):
-    """The two know different settings of TLS; what the other one has not set is no reason to refuse it."""
+def test_a_client_object_of_either_library_keeps_its_certificates(place):
+    """The two have different TLS settings; one that is not set is no reason to refuse the client."""
     theirs = clients_of(place.server)
     for client in theirs:
         place.connect(client).lock("x").acquire(timeout=5).release()
@@ -111,7 +111,7 @@ def test_a_client_object_of_either_library_brings_its_certificates(place):
 
 @pytest.mark.parametrize("place", ["asyncio"], indirect=True)
 def test_a_setting_of_tls_that_one_library_lacks_is_not_dropped(place):
-    """Whoever asked for a check would believe that it is made."""
+    """A user who asked for a check would believe that it is made."""
     client = place.connect(f"{place.server.url}&ssl_validate_ocsp=True")
 
     with pytest.raises(Unavailable, match="has no setting ssl_validate_ocsp") as trouble:
@@ -121,8 +121,8 @@ def test_a_setting_of_tls_that_one_library_lacks_is_not_dropped(place):
 
 
 @pytest.mark.parametrize("place", ["blocking"], indirect=True)
-def test_whoever_shows_no_certificate_is_let_in_nowhere(place):
-    """The servers refuse the handshake: nothing is granted, and it is told as what it is."""
+def test_a_client_without_a_certificate_is_refused_by_every_server(place):
+    """The servers refuse the handshake: no lease is granted, and the error names the cause."""
     url = place.server.url.partition("&")[0]  # it knows the authority, and has nothing to show
     client = place.connect(url)
 

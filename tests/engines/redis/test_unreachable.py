@@ -27,8 +27,8 @@ def free_port():
 
 
 @pytest.fixture
-def deaf():
-    """A port where the kernel drops every new connection: somebody listens, but the queue is full."""
+def full_backlog():
+    """A port where the kernel drops every new connection, because the backlog of the listening socket is full."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -44,9 +44,11 @@ def deaf():
 
 
 @pytest.mark.acceptance("A0-5", "C-1", "G-3")
-@pytest.mark.parametrize(("port", "timeout"), [("free_port", 0), ("free_port", 5), ("free_port", None), ("deaf", None)])
-def test_where_nobody_listens_nothing_is_started_and_each_time_is_told(slow, request, caplog, port, timeout):
-    """Never a second lock domain, never a silent wait: `Unavailable` within the connect timeout."""
+@pytest.mark.parametrize(
+    ("port", "timeout"), [("free_port", 0), ("free_port", 5), ("free_port", None), ("full_backlog", None)]
+)
+def test_without_a_server_every_acquire_fails_within_the_connect_timeout(slow, request, caplog, port, timeout):
+    """No second lock domain and no silent wait: each try raises `Unavailable`, and nothing is started."""
     client = slow.connect(f"redis://127.0.0.1:{request.getfixturevalue(port)}")
     ran = []
 
@@ -67,7 +69,7 @@ def test_where_nobody_listens_nothing_is_started_and_each_time_is_told(slow, req
 
 @pytest.mark.acceptance("A0-5")
 def test_a_decorated_function_does_not_run_without_its_lease(one_server, free_port):
-    """The work never ran: not before, not after, not instead."""
+    """The work does not run at all."""
     import holdfast
 
     ran = []
@@ -78,8 +80,8 @@ def test_a_decorated_function_does_not_run_without_its_lease(one_server, free_po
 
 
 @pytest.mark.acceptance("A0-6")
-def test_a_waiter_gets_its_lease_though_the_server_died_meanwhile(new_server, place_on):
-    """The server is back before the deadline, so the acquire succeeds; what it has forgotten, nobody holds."""
+def test_a_waiter_gets_its_lease_after_the_server_was_restarted(new_server, place_on):
+    """The server is back before the deadline, so the acquire succeeds; no client holds the leases that it forgot."""
     server = new_server()
     place = place_on(server)
     holder, waiter = place.connect(), place.connect()
@@ -99,8 +101,8 @@ def test_a_waiter_gets_its_lease_though_the_server_died_meanwhile(new_server, pl
 
 
 @pytest.mark.acceptance("A0-6")
-def test_an_acquire_survives_a_server_that_dies_with_the_question_in_its_hands(new_server, place_on):
-    """The question was sent, nobody knows what became of it, and the answer will never come."""
+def test_an_acquire_survives_a_server_that_dies_before_its_reply(new_server, place_on):
+    """The command was sent, its outcome is unknown, and its reply never comes."""
     server = new_server()
     place = place_on(server)
     client = place.connect()
@@ -118,8 +120,8 @@ def test_an_acquire_survives_a_server_that_dies_with_the_question_in_its_hands(n
 
 
 @pytest.mark.acceptance("A0-5")
-def test_a_frozen_server_is_told_as_unavailable_and_leaves_nothing_behind(new_server, place_on):
-    """It was reached and then fell silent: one decision has the wire timeout, and what it may have got is undone."""
+def test_a_frozen_server_is_unavailable_and_its_grants_are_undone(new_server, place_on):
+    """The server was reached and then fell silent: `timeout=0` has the wire timeout, and a possible grant is undone."""
     server = new_server()
     place = place_on(server)
     client = place.connect()
@@ -139,8 +141,8 @@ def test_a_frozen_server_is_told_as_unavailable_and_leaves_nothing_behind(new_se
 
 @pytest.mark.acceptance("A0-16", "A0-17", "G-10")
 @pytest.mark.parametrize("face", ["asyncio"])
-def test_closing_while_nobody_answers_ends_in_time(new_server, place_on):
-    """Shutdown must not hang on a server that does."""
+def test_closing_ends_in_time_while_the_server_is_silent(new_server, place_on):
+    """A shutdown must not hang because the server hangs."""
     server = new_server()
     place = place_on(server)
     client = place.connect()
@@ -159,7 +161,7 @@ def test_closing_while_nobody_answers_ends_in_time(new_server, place_on):
 
 @pytest.mark.acceptance("A0-17", "G-10")
 def test_a_connection_that_is_being_opened_does_not_outlive_its_client(one_server):
-    """The caller was cancelled and the client closed while the server was still greeting."""
+    """The caller was cancelled and the client closed while the connection was being opened."""
 
     async def scenario(proxy):
         client = await aio.connect(proxy.url)
@@ -178,8 +180,8 @@ def test_a_connection_that_is_being_opened_does_not_outlive_its_client(one_serve
         assert asyncio.run(scenario(proxy)) == (0, 1)
 
 
-def test_who_observes_a_leader_observes_through_an_outage(sync):
-    """It watches for ever: one look into the void must not end it, and nobody would start it again."""
+def test_an_observer_of_a_leader_goes_on_after_an_outage(sync):
+    """It observes for ever: one failed read must not end it, because no code would start it again."""
     proxy = sync.proxy()
     watcher, client = sync.connect(proxy.url), sync.connect()
     changes = watcher.leader("x", candidate="watcher").observe(interval=0.05)
@@ -195,8 +197,8 @@ def test_who_observes_a_leader_observes_through_an_outage(sync):
         assert term.fence == client.show("x").fence
 
 
-def test_whoever_has_little_patience_does_not_wait_for_a_connection(face, loop):
-    """Somebody listens and says nothing: it costs the caller its patience, not the time that a connection may take."""
+def test_a_short_timeout_does_not_wait_for_a_connection(face, loop):
+    """A socket accepts and sends nothing: the caller waits for its own timeout, not for the connect timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = Place(None, face, loop)
         client = place.connect(f"redis://127.0.0.1:{silent.getsockname()[1]}?socket_connect_timeout=30")
@@ -237,8 +239,8 @@ for left in (0, 1, 2, 3):
 """
 
 
-def test_a_process_without_descriptors_is_told_in_our_words(one_server, place_in):
-    """Nothing could be dialled, or nothing heard: that is an engine out of reach, or a waiter that is late."""
+def test_a_process_without_descriptors_gets_errors_of_the_library(one_server, place_in):
+    """No connection or no subscription can be opened: the engine is unreachable, or wake-ups are late."""
     place = place_in(one_server)
     held = place.connect().lock("held", ttl=60).acquire()
     child = [sys.executable, "-c", WITHOUT_DESCRIPTORS, one_server.url]
