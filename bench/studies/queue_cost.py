@@ -41,22 +41,22 @@ NOT_COUNTED = ("config", "info", "script", "xgroup")
 
 STREAM = {
     "publish": """
-redis.call('TIME') redis.call('GET', '{q}:said')
+redis.call('TIME') redis.call('GET', '{q}:sent')
 for i = 1, #ARGV, 2 do
   redis.call('XADD', '{q}:s', '*', 'i', ARGV[i], 'm', '1700000000000000 0 0 0 0 0', 'b', ARGV[i + 1])
 end
-redis.call('SET', '{q}:said', '1', 'PX', 60000) redis.call('ZPOPMIN', '{q}:hungry')
+redis.call('SET', '{q}:sent', '1', 'PX', 60000) redis.call('ZPOPMIN', '{q}:waiting')
 redis.call('HINCRBY', '{q}:meta', 'published', #ARGV / 2)
 return 1""",
-    "take": """
-redis.call('TIME') redis.call('HGET', '{q}:who', ARGV[1])
+    "receive": """
+redis.call('TIME') redis.call('HGET', '{q}:consumers', ARGV[1])
 redis.call('ZRANGEBYSCORE', '{q}:due', '-inf', 1, 'LIMIT', 0, 128)
 local found = redis.call('XREADGROUP', 'GROUP', 'g', ARGV[1], 'COUNT', ARGV[2], 'STREAMS', '{q}:s', '>')
-redis.call('ZREM', '{q}:hungry', ARGV[1]) redis.call('XLEN', '{q}:s')
-redis.call('HINCRBY', '{q}:meta', 'taken', 1) redis.call('HINCRBY', '{q}:meta', 'fence', 1)
+redis.call('ZREM', '{q}:waiting', ARGV[1]) redis.call('XLEN', '{q}:s')
+redis.call('HINCRBY', '{q}:meta', 'received', 1) redis.call('HINCRBY', '{q}:meta', 'fence', 1)
 return found""",
-    "conclude": """
-redis.call('TIME') redis.call('HGET', '{q}:who', ARGV[1])
+    "ack": """
+redis.call('TIME') redis.call('HGET', '{q}:consumers', ARGV[1])
 local mine, ids = {}, {}
 for _, each in ipairs(redis.call('XPENDING', '{q}:s', 'g', ARGV[2], ARGV[#ARGV], #ARGV * 2, ARGV[1])) do
   mine[each[1]] = true
@@ -68,8 +68,8 @@ return #ids""",
 }
 
 
-class ServerCounters:
-    """A server with its own figures."""
+class ServerFigures:
+    """The counters of a server."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -114,26 +114,26 @@ class Ours:
 
     def __init__(self, server: Server) -> None:
         self._transport = open_engine(config.settings(server.url)).blocking()
-        self.say(Join("q", "t", "", "me", 3_600_000))
-        self._taken: list[list[str]] = []
+        self.send(Join("q", "t", "", "me", 3_600_000))
+        self._received: list[list[str]] = []
 
-    def say(self, command: Any) -> Any:
+    def send(self, command: Any) -> Any:
         answer = self._transport.apply(command)
         return answer if isinstance(answer, tuple) else run(answer)
 
     def publish(self, first: int, count: int) -> None:
-        self.say(
+        self.send(
             Publish(
                 "q", f"{first}", tuple(NewMessage(f"{number:026d}", BODY) for number in range(first, first + count))
             )
         )
 
-    def take(self, count: int) -> None:
-        self._taken.append([each.entry for each in self.say(Receive("q", "t", count)).deliveries])
+    def receive(self, count: int) -> None:
+        self._received.append([each.entry for each in self.send(Receive("q", "t", count)).deliveries])
 
-    def conclude(self) -> None:
-        entries = self._taken.pop(0)
-        self.say(RecordOutcomes("q", "t", tuple(MessageOutcome(entry, ACK) for entry in entries)))
+    def ack(self) -> None:
+        entries = self._received.pop(0)
+        self.send(RecordOutcomes("q", "t", tuple(MessageOutcome(entry, ACK) for entry in entries)))
 
     def close(self) -> None:
         run(self._transport.close())
@@ -146,19 +146,19 @@ class OnStream:
         self._server = server
         server.command("XGROUP", "CREATE", "{q}:s", "g", "0", "MKSTREAM")
         self._shas = {name: server.command("SCRIPT", "LOAD", text) for name, text in STREAM.items()}
-        self._taken: list[list[bytes]] = []
+        self._received: list[list[bytes]] = []
 
-    def _call(self, name: str, *words: Any) -> Any:
-        return self._server.command("EVALSHA", self._shas[name], 0, *words)
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return self._server.command("EVALSHA", self._shas[name], 0, *arguments)
 
     def publish(self, first: int, count: int) -> None:
-        self._call("publish", *(word for n in range(first, first + count) for word in (f"{n:026d}", BODY)))
+        self._call("publish", *(value for n in range(first, first + count) for value in (f"{n:026d}", BODY)))
 
-    def take(self, count: int) -> None:
-        self._taken.append([each[0] for each in self._call("take", "t", count)[0][1]])
+    def receive(self, count: int) -> None:
+        self._received.append([each[0] for each in self._call("receive", "t", count)[0][1]])
 
-    def conclude(self) -> None:
-        self._call("conclude", "t", *self._taken.pop(0))
+    def ack(self) -> None:
+        self._call("ack", "t", *self._received.pop(0))
 
     def close(self) -> None:
         return
@@ -167,40 +167,40 @@ class OnStream:
 def layout(server: Server, kind: type, count: int, batch: int) -> dict[str, float]:
     """Return the cost of a message from its publish to its ack."""
     server.command("FLUSHALL")
-    side, counters = kind(server), ServerCounters(server)
+    side, counters = kind(server), ServerFigures(server)
     side.publish(0, batch)  # loads the scripts
-    side.take(batch)
-    side.conclude()
+    side.receive(batch)
+    side.ack()
     empty, found = counters.memory(), {}
     rounds = range(1, count // batch + 1)
     costs = [counters.of(lambda: [side.publish(number * batch, batch) for number in rounds])]
     found["bytes ready"] = (counters.memory() - empty) / count
-    costs.append(counters.of(lambda: [side.take(batch) for _ in rounds]))
+    costs.append(counters.of(lambda: [side.receive(batch) for _ in rounds]))
     found["bytes held"] = (counters.memory() - empty) / count
-    costs.append(counters.of(lambda: [side.conclude() for _ in rounds]))
+    costs.append(counters.of(lambda: [side.ack() for _ in rounds]))
     side.close()
-    for name, (calls, usec) in zip(("publish", "take", "conclude"), costs, strict=True):
+    for name, (calls, usec) in zip(("publish", "receive", "ack"), costs, strict=True):
         found[f"{name} us"], found[f"{name} commands"] = usec / count, calls / count
     found["all us"] = sum(usec for _, usec in costs) / count
     found["all commands"] = sum(calls for calls, _ in costs) / count
     return found
 
 
-def looks(server: Server, held: int, consumers: int) -> tuple[float, float]:
+def checks(server: Server, held: int, consumers: int) -> tuple[float, float]:
     """Return the microseconds of a check for expired consumers without any, and of a check that comes too early."""
     server.command("FLUSHALL")
-    ours, counters = Ours(server), ServerCounters(server)
+    ours, counters = Ours(server), ServerFigures(server)
     for number in range(consumers):
-        ours.say(Join("q", f"c{number}", "", "me", 3_600_000))
+        ours.send(Join("q", f"c{number}", "", "me", 3_600_000))
     for first in range(0, held, BATCH_MAX):
         ours.publish(first, BATCH_MAX)
-        ours.say(Receive("q", f"c{first // BATCH_MAX % consumers}", BATCH_MAX))
+        ours.send(Receive("q", f"c{first // BATCH_MAX % consumers}", BATCH_MAX))
     each, early = [], []
     for _ in range(50):
         time.sleep(0.003)
-        each.append(counters.step_us(lambda: ours.say(ReclaimExpired("q", 1, 0, 1, 5))))
-        ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))
-        early.append(counters.step_us(lambda: ours.say(ReclaimExpired("q", 60_000, 0, 1, 5))))
+        each.append(counters.step_us(lambda: ours.send(ReclaimExpired("q", 1, 0, 1, 5))))
+        ours.send(ReclaimExpired("q", 60_000, 0, 1, 5))
+        early.append(counters.step_us(lambda: ours.send(ReclaimExpired("q", 60_000, 0, 1, 5))))
         server.command("DEL", "hf2:{q}:queue")  # makes the next check due
     ours.close()
     return statistics.median(each), statistics.median(early)
@@ -214,35 +214,37 @@ def longest(server: Server) -> dict[str, int]:
 
 def _steps(server: Server) -> dict[str, int]:
     server.command("FLUSHALL")
-    ours, counters, found = Ours(server), ServerCounters(server), {}
+    ours, counters, found = Ours(server), ServerFigures(server), {}
 
-    def taken(token: str, count: int) -> list[str]:
+    def received(token: str, count: int) -> list[str]:
         entries = []
         for first in range(0, count, BATCH_MAX):
             part = min(BATCH_MAX, count - first)
             ours.publish(time.monotonic_ns(), part)
-            entries += [each.entry for each in ours.say(Receive("q", token, part)).deliveries]
+            entries += [each.entry for each in ours.send(Receive("q", token, part)).deliveries]
         return entries
 
-    taken("t", 1)
+    received("t", 1)
     found[f"publish {BATCH_MAX}"] = counters.step_us(lambda: ours.publish(0, BATCH_MAX))
-    found[f"take {BATCH_MAX}"] = counters.step_us(lambda: ours.take(BATCH_MAX))
+    found[f"receive {BATCH_MAX}"] = counters.step_us(lambda: ours.receive(BATCH_MAX))
     for kind in (ACK, RETRY, REJECT):
-        outcomes = tuple(MessageOutcome(entry, kind, 0, "reason", "an error") for entry in taken("t", BATCH_MAX))
-        ours.say(RecordOutcomes("q", "t", outcomes[:1]))
+        outcomes = tuple(MessageOutcome(entry, kind, 0, "reason", "an error") for entry in received("t", BATCH_MAX))
+        ours.send(RecordOutcomes("q", "t", outcomes[:1]))
         command = RecordOutcomes("q", "t", outcomes[1:])
-        found[f"conclude {BATCH_MAX} by {kind}"] = counters.step_us(lambda command=command: ours.say(command))
+        found[f"record {BATCH_MAX} outcomes, {kind}"] = counters.step_us(lambda command=command: ours.send(command))
     for number, count in enumerate((1, BATCH_MAX, 1000)):
-        ours.say(Join("q", f"leaves {number}", "", "me", 3_600_000))
-        taken(f"leaves {number}", count)
-        found[f"leave with {count}"] = counters.step_us(lambda number=number: ours.say(Leave("q", f"leaves {number}")))
+        ours.send(Join("q", f"leaves {number}", "", "me", 3_600_000))
+        received(f"leaves {number}", count)
+        found[f"leave with {count}"] = counters.step_us(lambda number=number: ours.send(Leave("q", f"leaves {number}")))
     for token in ("dies", "too"):
-        ours.say(Join("q", token, "", "me", 100))
-        taken(token, 500)
+        ours.send(Join("q", token, "", "me", 100))
+        received(token, 500)
     server.command("DEL", "hf2:{q}:queue")
     time.sleep(0.2)
-    ours.say(ReclaimExpired("q", 1000, 0, 1000, 5))
-    found[f"a look that moves {BATCH_MAX}"] = counters.step_us(lambda: ours.say(ReclaimExpired("q", 1000, 0, 1000, 5)))
+    ours.send(ReclaimExpired("q", 1000, 0, 1000, 5))
+    found[f"a check that reclaims {BATCH_MAX}"] = counters.step_us(
+        lambda: ours.send(ReclaimExpired("q", 1000, 0, 1000, 5))
+    )
     ours.close()
     return found
 
@@ -255,8 +257,8 @@ def main() -> None:
                 found = layout(server, kind, count if batch > 1 else count // 10, batch)
                 print(f"batch {batch:3d} {kind.__name__:9s}", "  ".join(f"{k} {v:.2f}" for k, v in found.items()))
         for held in (1000, 100_000):
-            each, early = looks(server, held, 100)
-            print(f"{held} held, nobody dead: a look {each:.0f} us, one that is too early {early:.0f} us")
+            each, early = checks(server, held, 100)
+            print(f"{held} held, no expired consumer: a check {each:.0f} us, a check that is too early {early:.0f} us")
         for what, usec in longest(server).items():
             print(f"{what}: {usec} us")
 
