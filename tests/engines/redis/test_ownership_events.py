@@ -1,4 +1,4 @@
-"""Owners that hear of others' ends: faster than a look, and never needed."""
+"""Owners that hear AssignmentExpired: faster than a look, and never needed."""
 
 import pytest
 from expiry_events import SETTING, WAIT_S, subscribed
@@ -65,7 +65,7 @@ def test_news_that_nobody_reads_is_bounded_and_what_is_dropped_is_counted(server
             assert isinstance(first, AssignmentExpired)
             assert owner.dropped == 1
             dropped = [event.detail for event in told if event.kind == "events_dropped"]
-            assert dropped == ["1 of others' ends"]
+            assert dropped == ["AssignmentExpired events: 1"]
             assert isinstance(owner.next(0), AssignmentExpired)
             assert owner.next(0) is None
 

@@ -130,7 +130,7 @@ class OwnerCore:
     def _drop(self, count: int) -> None:
         if count:
             self.dropped += count
-            self.client.emit("events_dropped", self.queue, detail=f"{count} expiries of other owners")
+            self.client.emit("events_dropped", self.queue, detail=f"AssignmentExpired events: {count}")
 
     def _end(self, reason: str, error: Exception | None = None) -> None:
         self.ended = True
