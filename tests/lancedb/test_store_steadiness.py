@@ -17,7 +17,7 @@ class Odd(BaseException):
     """A `BaseException` that ends a program."""
 
 
-@pytest.mark.parametrize(("raised", "told"), [(Odd, Odd), (StopIteration, RuntimeError)])
+@pytest.mark.parametrize(("raised", "expected"), [(Odd, Odd), (StopIteration, RuntimeError)])
 def test_an_error_of_a_change_reaches_its_caller_only(store, raised, expected):
     """The writer thread serves all callers, so it survives the error."""
     store.add(row(1))
