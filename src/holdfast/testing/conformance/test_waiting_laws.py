@@ -1,6 +1,6 @@
 """Waiting: first in, first out, without polling, and without delay by dead waiters.
 
-These laws bind engines that promise `fifo`.
+These laws bind engines that declare the capability `fifo`.
 """
 
 import time
@@ -13,7 +13,7 @@ from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together, until_idle, until_waiters, waiting_labels, wakers_of
 from holdfast.testing.conformance.faults import Interrupted
 
-pytestmark = pytest.mark.large
+pytestmark = [pytest.mark.large, pytest.mark.capability("fifo")]
 
 LONG = 30_000
 # The delay that a busy machine may add to a promised bound.
