@@ -1,4 +1,4 @@
-"""Real servers, one of each kind for all tests, and a look at what each test left behind."""
+"""Real servers, one of each kind for all tests, and a check of what each test left behind."""
 
 import os
 from contextlib import ExitStack
@@ -77,20 +77,20 @@ def _lent(servers, kind):
 
 
 def know_scripts(server):
-    """Otherwise the first call of each would be answered NOSCRIPT, and counts and faults would be off by one."""
+    """Load the scripts: otherwise the first call of each gets NOSCRIPT, and counts are off by one."""
     for script in SCRIPTS.values():
         server.command("SCRIPT", "LOAD", script.text)
 
 
 @pytest.fixture(params=KINDS or NO_KIND)
 def server(request, _servers):
-    """One server of each kind, empty at the start; what the test leaves behind fails it."""
+    """One server of each kind, empty at the start; a test that leaves something behind fails."""
     yield from _lent(_servers, request.param)
 
 
 @pytest.fixture
 def one_server(_servers):
-    """A server of the first kind: for what does not depend on the server, and takes its time."""
+    """A server of the first kind, for slow tests that do not depend on the kind."""
     if not KINDS:
         pytest.skip(missing())
     yield from _lent(_servers, KINDS[0])
@@ -98,7 +98,7 @@ def one_server(_servers):
 
 @pytest.fixture
 def new_server():
-    """Servers of this test alone, with settings of their own."""
+    """Start servers for this test alone, with their own settings."""
     started, before = [], running()
 
     def start(kind=None, **options):
@@ -151,7 +151,7 @@ def _lent_group(groups, sort, kind):
 
 @pytest.fixture(params=[(sort, kind) for sort in GROUPS for kind in GROUP_KINDS] or NO_GROUP, ids="-".join)
 def group(request, _groups):
-    """A primary with sentinels, and a cluster: whole and empty at the start; what the test leaves behind fails it."""
+    """A primary with sentinels, and a cluster: whole and empty at the start; leftovers fail the test."""
     yield from _lent_group(_groups, *request.param)
 
 
@@ -213,13 +213,13 @@ def place_on(new_server, face, loop):
 
 @pytest.fixture
 def place_in(loop):
-    """Servers that a test has started itself, through the blocking face."""
+    """Servers that a test has started, through the blocking face."""
     return lambda server: Place(server, "blocking", loop)
 
 
 @pytest.fixture
 def listen():
-    """Opens clients that listen for the ends of consumers, which end with the test."""
+    """Open clients that listen for expired sessions; they are closed after the test."""
     opened = []
 
     def open_one(*args, **kwargs):

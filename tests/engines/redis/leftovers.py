@@ -7,18 +7,14 @@ from contextlib import suppress
 from holdfast.testing import eventually
 
 # These may outlive a client, and all expire: the record of a name with its last fence, and the tombstone of a token.
-RECORD = re.compile(
-    rb"hf2:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rwlock|:queue|:semaphore(?::(?:items|free))?|:e:[^:]+)?"
-)
+RECORD = re.compile(rb"hf2:(?:[\w.-]+:)?\{[^}]+\}(?::pool|:rwlock|:queue|:semaphore(?::(?:items|free))?|:e:[^:]+)?")
 TOMBSTONE = re.compile(RECORD.pattern + rb":ended:[0-9a-z-]+")
 RECORD_MAX_MS = 62_000 + 60_000
 # The wake-up of a waiter that did not pop it expires with its offer.
 WAKEUP = re.compile(RECORD.pattern + rb":wakeup:[0-9a-z-]+")
 WAKEUP_MAX_MS = 1_000
 # Counters, markers, indexes, mailboxes, results and deduplication keys expire with their longest window.
-COUNTER = re.compile(
-    RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|(?:index|successor|mailbox|result|dedup):.*)", re.DOTALL
-)
+COUNTER = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|(?:index|successor|mailbox|result|dedup):.*)", re.DOTALL)
 COUNTER_MAX_MS = 31 * 86400 * 1000
 EXPIRED_MS = -2
 

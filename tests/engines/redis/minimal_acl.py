@@ -1,4 +1,4 @@
-"""The least rights that a user needs, as docs/redis.md lists them."""
+"""The minimal ACL rights of a user, as docs/redis.md lists them."""
 
 # ACL SETUSER <name> on ><password> and this. `eval` is for a server that has forgotten the scripts; the commands
 # after it are what the scripts call; the last ones are said when a connection opens. (redis-py also says CLIENT SETINFO
@@ -26,6 +26,6 @@ TO_SEE, TO_CONFIRM = "+config|get", "+wait"
 
 
 def grant(servers, *rights):
-    """The same user on each of these servers; rights do not travel."""
+    """Create the same user on each of these servers; each has its own ACL."""
     for server in servers:
         server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rights)

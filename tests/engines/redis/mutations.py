@@ -1,11 +1,11 @@
-"""Mistakes in scripts: each must be noticed by whatever compares the scripts with the rules."""
+"""Mistakes in scripts: the comparison of scripts and rules must find each of them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake that somebody could make: one line of the scripts, changed."""
+    """A possible mistake: one changed line of the scripts."""
 
     mistake: str
     line: str

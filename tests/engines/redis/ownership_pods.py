@@ -1,4 +1,4 @@
-"""Pods of the tests that own streams: on a thread of a test, and as processes that are killed."""
+"""Pods that own streams: on a thread of a test, and as processes that are killed."""
 
 import json
 
@@ -10,13 +10,13 @@ PARTS = 3
 
 
 def streams(client, parts=PARTS, **options):
-    """One queue of streams, in so many parts: a cluster of three masters has one on each."""
+    """Return a queue of streams in partitions, so that each of three masters has one."""
     queue = client.queue("streams", **{"ttl": 2, "grace": 0.5, **options})
     return queue.partitioned(parts) if parts > 1 else queue
 
 
 def opened(queue, count, first=0):
-    """So many streams that want an owner; their keys."""
+    """Publish streams that need an owner; return their keys."""
     keys = [f"stream-{number}" for number in range(first, first + count)]
     for key in keys:
         queue.publish({"about": key}, key=key)
@@ -24,7 +24,7 @@ def opened(queue, count, first=0):
 
 
 class Pod:
-    """An owner on a thread of its own, and what it was told."""
+    """An owner on its own thread, and the events that it got."""
 
     def __init__(self, place, queue, name, **options):
         self.news = []
@@ -69,7 +69,7 @@ def all_owned(pods, keys, longest_s=60):
 
 
 def own(url, parts, count, ttl, events=None):
-    """A process: own so many, say under which fences, and keep them."""
+    """Run as a process: own streams, print their fences, and keep them."""
     with holdfast.connect(url) as hf, streams(hf, parts, ttl=ttl).owner("doomed", events=events) as owner:
         fences = {}
         for event in owner:

@@ -1,4 +1,4 @@
-"""Borrowers in processes of their own, for test_pools.py."""
+"""Borrowers in separate processes, for test_pools.py."""
 
 import random
 import threading
@@ -15,7 +15,7 @@ from holdfast.testing import read_line, ready, send_line
 
 
 def keep(url, count):
-    """So many threads borrow once and keep what they get until they are told to end."""
+    """Borrow once on each of several threads, and keep the items until the end."""
     with holdfast.connect(url) as client:
         pool, outcomes = client.pool("channels", on_death=0), []
 
@@ -41,7 +41,7 @@ def keep(url, count):
 
 
 def work(url, seed, seconds):
-    """Three threads borrow and return with random holds, and count themselves in and out by keys of the server's."""
+    """Borrow and return on three threads with random holds, and count each hold in keys of the server."""
     twice, uses = [], [0, 0, 0]
     until = time.monotonic() + seconds
     with holdfast.connect(url) as client:
@@ -71,7 +71,7 @@ def work(url, seed, seconds):
 
 
 def hold(url, ttl):
-    """Borrow, say under which fence, and hold until it is lost."""
+    """Borrow, print the fence, and hold the item until it is lost."""
     with holdfast.connect(url) as client:
         try:
             with client.pool("channels", ttl=ttl, on_death=0).borrow() as item:

@@ -1,4 +1,4 @@
-"""A process that sends one message after the other, and writes down how long each took."""
+"""A process that publishes one message after the other, and writes down how long each took."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.testing import ready
 
 
 def send(url, queue, path):
-    """Until it is ended: when each was sent, by the machine's clock, and how long that took, in seconds."""
+    """Publish until the process is ended; print when each publish began, and how long it took, in seconds."""
     with holdfast.connect(url) as hf, open(path, "a", buffering=1) as file:
         ours = hf.queue(queue)
         ours.publish(0)

@@ -1,4 +1,4 @@
-"""A queue in motion, one step at a time: whatever may be done to it, by chance, between any two pages of a check."""
+"""Random traffic on a queue, one step at a time, between the pages of a check."""
 
 from holdfast.commands.queue import (
     ACK,
@@ -26,7 +26,7 @@ BUSY = ("", "high")
 
 
 class Traffic:
-    """Senders and consumers that live in the lanes `BUSY`; whatever is in another lane is left alone."""
+    """Producers and consumers of the lanes `BUSY`; they leave other lanes alone."""
 
     def __init__(self, peer, by, name="q"):
         self.peer, self.by, self.name, self.calls, self.fresh = peer, by, name, 0, 0
@@ -35,10 +35,10 @@ class Traffic:
         self.join()
 
     def step(self):
-        """One thing that somebody does."""
+        """Do one random step."""
         self.by.choice(
             (self.publish, self.publish, self.take, self.take, self.conclude, self.conclude, self.take_over,
-             self.take_over, self.leave, self.join, self.die, self.letters)
+             self.take_over, self.leave, self.join, self.die, self.redrive)
         )()  # fmt: skip
 
     def publish(self):
@@ -85,7 +85,7 @@ class Traffic:
             del self.held[token]
 
     def die(self):
-        """Somebody's time is over, and somebody else looks."""
+        """Let a session expire, and reclaim its messages."""
         token = self.by.choice(list(self.held))
         self.peer.send(ConsumerHeartbeat(self.name, token, 1))
         self.peer.send(ReclaimExpired(self.name, 1, 0, 1, 9, 0))
@@ -94,7 +94,7 @@ class Traffic:
         if len(self.held) > 2:
             del self.held[token]
 
-    def letters(self):
+    def redrive(self):
         dead = self.peer.send(ListDeadLetters(self.name, "", 6)).dead_letters
         ids = tuple(each.message.id for each in dead if "/" in each.message.id)
         if ids:

@@ -1,4 +1,4 @@
-"""One server through one face: what a test of this folder is given.
+"""One server through one face, for the tests of this folder.
 
 The asyncio face lives in one event loop on a thread of its own. `Awaited` makes its objects read like those of the
 blocking face, so that each test is written once. A lock is entered by `acquire`, not by `with`: every call is a task of
@@ -44,7 +44,7 @@ SHAPES = (
 
 
 class Loop:
-    """An event loop on a thread of its own."""
+    """An event loop on its own thread."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
@@ -65,7 +65,7 @@ class Loop:
 
 
 class Awaited:
-    """Something of the asyncio face, which reads like its twin of the blocking face."""
+    """Wraps an object of the asyncio face, so that tests use it like one of the blocking face."""
 
     def __init__(self, loop, thing):
         self._loop, self._thing = loop, thing
@@ -112,7 +112,7 @@ class Awaited:
 
 
 class Running:
-    """Something that another thread does meanwhile."""
+    """A call that runs on another thread."""
 
     def __init__(self, work):
         self._outcome = Future()
@@ -136,7 +136,7 @@ class Running:
 
 
 class Peer:
-    """A client that speaks in plain commands and keeps nothing alive."""
+    """A client that sends plain commands and renews nothing."""
 
     def __init__(self, url):
         self._transport = open_engine(config.settings(url)).blocking()
@@ -146,7 +146,7 @@ class Peer:
         return answer if isinstance(answer, tuple) else run(answer)
 
     def audit(self, name, most=PAGE):
-        """All of a queue, in pages of so many."""
+        """Check a whole queue, in pages of this size."""
 
         async def ask(command):
             return self.send(command)
@@ -172,7 +172,7 @@ class Place:
         return proxy
 
     def connect(self, url=None, **options):
-        """A client of this face; what happens to its leases is collected in `events`."""
+        """Return a client of this face; the events of its leases are collected in `events`."""
         url = self.server.url if url is None else url
         options.setdefault("observer", self.events.append)
         if self.face == "blocking":
@@ -193,17 +193,17 @@ class Place:
         return running
 
     def forget(self, things):
-        """By their references alone, also where the last exchange with the loop still knows them."""
+        """Drop the references, also where the last exchange with the loop still holds them."""
         things.clear()
         if self.face != "blocking":
             self._loop.wait_for(asyncio.sleep(0))
 
     def kinds(self, *kinds):
-        """The kinds of what happened, in order; only these, if some are named."""
+        """Return the kinds of the events, in order; only these, if some are named."""
         return [event.kind for event in self.events if not kinds or event.kind in kinds]
 
     def until(self, kind, count=1, timeout=10.0):
-        """Wait until this has happened so often."""
+        """Wait until this kind of event has occurred so often."""
         eventually(lambda: len(self.kinds(kind)) >= count, timeout, f"{count} x {kind!r} among {self.kinds()}")
 
     def until_queued(self, client, name, count):
@@ -223,19 +223,19 @@ class Place:
 
 
 def paired(test):
-    """For tests that take their time: each kind of server with one face only (see conftest.py)."""
+    """Mark slow tests: each kind of server runs with one face only (see conftest.py)."""
     test.paired = True
     return test
 
 
 def lengthy(test):
-    """For tests on groups of servers that take long: only in `make matrix` (see conftest.py)."""
+    """Mark slow tests on groups of servers: they run only in `make matrix` (see conftest.py)."""
     test.lengthy = True
     return test
 
 
 def calls_of(*kinds):
-    """Tells the scripts of these commands from all else that a proxy sees."""
+    """Return a condition for a proxy that matches the scripts of these commands."""
     return script(*(SCRIPTS[kind].sha for kind in kinds))
 
 

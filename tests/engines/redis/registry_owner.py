@@ -1,4 +1,4 @@
-"""A server of the tests: it owns keys of a directory, as it is told on its standard input, in lines of JSON."""
+"""A process of the tests that owns entries of a registry; it reads its commands from standard input, as JSON lines."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A story for a process of its own: a partition with clients on both sides, and a primary on each.
+"""A scenario in a separate process: a partition with clients on both sides, and a primary on each.
 
     python split.py plain valkey 5 FOLDER
 
@@ -43,7 +43,7 @@ SETTINGS = {
 
 
 def side(url, sentinels, folder, label, confirm):
-    """One client: until it is told to stop."""
+    """Run one client until it has to stop."""
     guard, accepted, counted = GuardedFile(Path(folder) / "guarded.json"), [], []
     with holdfast.connect(url, label=label) as hf, Recorder(Path(folder) / "history.jsonl", label) as recorder:
         promise = hf.promise()
@@ -62,7 +62,7 @@ def side(url, sentinels, folder, label, confirm):
 
 
 def textbook(sentinels, label, until, counted):
-    """What everybody would write first."""
+    """The textbook lock."""
     options = {"socket_timeout": 0.3, "retry": Retry(NoBackoff(), 0)}
     theirs = Sentinel(sentinels, sentinel_kwargs=options, **options).master_for("main")
     while time.monotonic() < until:

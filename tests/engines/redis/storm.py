@@ -1,4 +1,4 @@
-"""A story for a process of its own, with a network of its own: many hold, many wait, and the primary goes.
+"""A scenario in a separate process with its own network: many leases and waiters, and the primary fails.
 
     python storm.py sentinel valkey partition 1000 50
 
@@ -32,7 +32,7 @@ AFTERWARDS_S = 2
 
 
 class Crowd:
-    """The clients: who holds, who waits, and one who tries to get in all the time."""
+    """The clients: holders, waiters, and one rival that tries to acquire all the time."""
 
     def __init__(self, url, leases, waiters):
         self.names = [f"storm/{number}" for number in range(leases)]
@@ -57,7 +57,7 @@ class Crowd:
         lease.release()
 
     def _try(self):
-        """Whatever is held must be refused, or not be answered at all, at every moment."""
+        """Check that a held lease is refused, or gets no answer, at every moment."""
         number = 0
         while not self._over.is_set():
             name = self.names[number % len(self.names)]
@@ -107,7 +107,7 @@ def open_here():
 
 
 def crowd(url, leases, waiters):
-    """The process of the clients."""
+    """Run the process of the clients."""
     holdfast.connect("memory://").close()
     before = open_here()
     clients = Crowd(url, leases, waiters)
@@ -121,7 +121,7 @@ def crowd(url, leases, waiters):
 
 @contextmanager
 def struck(fault, server, network, homes):
-    """The primary is gone, in one way or the other; afterwards it is back."""
+    """Remove the primary in one of several ways, and bring it back."""
     if fault == "partition":
         network.cut([homes[server]], [home for home in homes.values() if home is not homes[server]])
     else:

@@ -1,4 +1,4 @@
-"""The least rights that a user needs, and what happens without each of them."""
+"""The minimal permissions of a user, and the behaviour without each of them."""
 
 import re
 import time
@@ -27,7 +27,7 @@ ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
 
 @pytest.fixture
 def user(server, new_server, place_on):
-    """A server of this test, and a way to connect as a user with these rights."""
+    """Return a function that connects to a server as a user with given permissions."""
     strict = new_server(server.kind)
 
     def connect(*rights, **options):
@@ -47,7 +47,7 @@ def drained(queue):
 
 
 def live(user, client, other):
-    """Everything that a client does in its life: granted, queued, woken, renewed, undone, broken, released."""
+    """Do everything that a client does: acquire, wait, wake up, renew, undo, break, release."""
     place = user.place
     held = client.lock("x", ttl=1.0).acquire()
     waiting = place.start(lambda: other.lock("x", ttl=1.0).acquire(timeout=20))
@@ -68,8 +68,8 @@ def live(user, client, other):
 
 
 @paired
-def test_the_documented_rights_are_enough(user):
-    """Nobody has to give a lock library the whole server."""
+def test_the_documented_permissions_are_enough(user):
+    """A lock library does not need full access to the server."""
     client, other = user(KEYS, *CHANNELS, *COMMANDS), user(KEYS, *CHANNELS, *COMMANDS)
 
     waited = live(user, client, other)
@@ -78,8 +78,8 @@ def test_the_documented_rights_are_enough(user):
     assert user.place.kinds("unavailable", "renewal_failed") == []
 
 
-def test_no_right_of_the_list_is_superfluous():
-    """Each is there because a script or a connection needs it; a list that only grows protects nobody."""
+def test_every_documented_permission_is_needed():
+    """A script or a connection needs each permission; a list that only grows protects nothing."""
 
     def called(*tables):
         texts = "".join(script.text for table in tables for script in table.values())
@@ -95,8 +95,8 @@ def test_no_right_of_the_list_is_superfluous():
 
 
 @ONE_FACE
-def test_the_documented_rights_are_enough_for_pools(user):
-    """The same for a pool: set, lent, queued, woken, shared, cooled, counted, emptied."""
+def test_the_documented_permissions_are_enough_for_pools(user):
+    """The same for every operation of a pool."""
     client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_POOLS) for _ in range(2))
     pool = client.pool("x", on_death=0)
     pool.set_items(["a", "b"])
@@ -115,8 +115,8 @@ def test_the_documented_rights_are_enough_for_pools(user):
 
 
 @ONE_FACE
-def test_the_documented_rights_are_enough_for_directories(user):
-    """The same for a directory: claimed, counted, listed, joined, written to, handed off, taken, given back."""
+def test_the_documented_permissions_are_enough_for_registries(user):
+    """The same for every operation of a registry."""
     rights = (KEYS, *CHANNELS, *COMMANDS, *FOR_REGISTRIES)
     ours, theirs = (user(*rights, label=f"server {n}").registry("x", ttl=20) for n in (1, 2))
     lease = ours.claim("42", group="ann", limit=1)
@@ -137,8 +137,8 @@ def test_the_documented_rights_are_enough_for_directories(user):
 
 
 @ONE_FACE
-def test_the_documented_rights_are_enough_for_queues(user):
-    """The same for a queue: sent, delayed, waited for, taken, settled, buried, sent again, looked at, owned.
+def test_the_documented_permissions_are_enough_for_queues(user):
+    """The same for every operation of a queue.
 
     T35: none of what managed servers forbid is asked for, also not to end a worker that waits.
     """
@@ -184,8 +184,8 @@ def test_the_documented_rights_are_enough_for_queues(user):
 
 
 @ONE_FACE
-def test_the_documented_rights_are_enough_for_limits_budgets_and_what_is_done_once(user):
-    """Those of locks, and no others."""
+def test_the_documented_permissions_are_enough_for_limits_budgets_and_once(user):
+    """The permissions of locks are enough."""
     client = user(KEYS, *CHANNELS, *COMMANDS)
 
     assert client.limit("10/second; 100/minute").hit("ann")
@@ -198,7 +198,7 @@ def test_the_documented_rights_are_enough_for_limits_budgets_and_what_is_done_on
 
 
 @ONE_FACE
-def test_a_client_in_another_database_needs_no_more(user):
+def test_a_client_in_another_database_needs_no_more_permissions(user):
     """SELECT is in the list."""
     user(KEYS, *CHANNELS, *COMMANDS)
     client = user.place.connect(f"redis://app:pw@127.0.0.1:{user.server.port}/3")
@@ -209,8 +209,8 @@ def test_a_client_in_another_database_needs_no_more(user):
 
 
 @ONE_FACE
-def test_without_the_channel_leases_are_granted_all_the_same(user):
-    """A missing channel right makes wake-ups late, not wrong: nobody is refused, nobody is served twice."""
+def test_without_the_channel_leases_are_still_granted(user):
+    """A missing channel permission makes wake-ups late, not wrong: no client is refused or served twice."""
     rights = (KEYS, "resetchannels", *COMMANDS)
     client, other = user(*rights), user(*rights)
 
@@ -227,8 +227,8 @@ def test_without_the_channel_leases_are_granted_all_the_same(user):
 
 @ONE_FACE
 @pytest.mark.parametrize("right", ["+publish", "+subscribe"])
-def test_without_wake_ups_leases_are_granted_all_the_same(user, right):
-    """The same for the two commands that wake-ups are made of."""
+def test_without_wake_ups_leases_are_still_granted(user, right):
+    """The same for the two commands of wake-ups."""
     rights = [KEYS, *CHANNELS, *COMMANDS, f"-{right[1:]}"]
     client, other = user(*rights), user(*rights)
     held = client.lock("x", ttl=1).acquire()
@@ -243,8 +243,8 @@ def test_without_wake_ups_leases_are_granted_all_the_same(user, right):
 
 @ONE_FACE
 @pytest.mark.parametrize("right", ["+evalsha", "+get", "+set", "+time", KEYS])
-def test_without_a_right_that_leases_need_nothing_is_granted(user, right):
-    """Told at once as missing permission, and nothing is left half done."""
+def test_without_a_needed_permission_no_lease_is_granted(user, right):
+    """The error names the missing permission at once, and nothing is left half done."""
     rights = [*CHANNELS, *COMMANDS] if right == KEYS else [KEYS, *CHANNELS, *COMMANDS, f"-{right[1:]}"]
     client = user(*rights)
 
@@ -256,8 +256,8 @@ def test_without_a_right_that_leases_need_nothing_is_granted(user, right):
 
 
 @ONE_FACE
-def test_without_info_a_restart_is_told_at_the_next_renewal(user):
-    """Nobody knows then which run of the server answers: leases are as safe as ever, losses are told later."""
+def test_without_info_a_restart_is_noticed_at_the_next_renewal(user):
+    """The client does not know the run id: leases stay safe, and losses are reported later."""
     client = user(KEYS, *CHANNELS, *COMMANDS, "-info")
     lease = client.lock("x", ttl=2).acquire()
     user.place.until("renewed")
@@ -275,8 +275,8 @@ def test_without_info_a_restart_is_told_at_the_next_renewal(user):
 
 
 @ONE_FACE
-def test_the_rights_to_see_are_enough_for_the_promise(user):
-    """With both, nothing is left unseen."""
+def test_the_read_permissions_are_enough_for_the_promise(user):
+    """With both permissions the promise is complete."""
     client = user(KEYS, *CHANNELS, *COMMANDS, TO_SEE)
 
     assert client.promise().unseen == ()
@@ -290,8 +290,8 @@ def test_the_rights_to_see_are_enough_for_the_promise(user):
 
 
 @ONE_FACE
-def test_rights_taken_away_during_a_hold_end_in_a_loss(user):
-    """Renewals are refused until the trusted deadline; then the holder is told, and its block does not end well."""
+def test_permissions_removed_while_a_lease_is_held_cause_a_loss(user):
+    """Renewals fail until the trusted deadline; then the holder learns of the loss, and its block raises."""
     client = user(KEYS, *CHANNELS, *COMMANDS)
     lease = client.lock("x", ttl=0.9).acquire()
     user.server.command("ACL", "SETUSER", "app", "-evalsha", "-eval")
@@ -305,7 +305,7 @@ def test_rights_taken_away_during_a_hold_end_in_a_loss(user):
 
 
 def live_on(place, clients):
-    """A life as above, on servers that are replaced in its middle."""
+    """Do the same on servers that are replaced in between."""
     client, other = clients
     held = client.lock("x", ttl=20).acquire(timeout=5)
     waiting = place.start(lambda: other.lock("x", ttl=20).acquire(timeout=30))
@@ -321,8 +321,8 @@ def live_on(place, clients):
 
 
 @lengthy
-def test_the_documented_rights_are_enough_in_a_cluster(clustered):
-    """Those of one server, and three more: to ask who is where, and to be sent on."""
+def test_the_documented_permissions_are_enough_in_a_cluster(clustered):
+    """A cluster needs three more permissions: for the slot map and for redirections."""
     grant(clustered.server.servers, KEYS, *CHANNELS, *COMMANDS, "+cluster|slots", "+cluster|info", "+asking")
     url = clustered.server.url.replace("://", "://app:pw@")
 
@@ -330,8 +330,8 @@ def test_the_documented_rights_are_enough_in_a_cluster(clustered):
 
 
 @lengthy
-def test_the_documented_rights_are_enough_behind_sentinels(sentinels, face, loop):
-    """One more for the servers; for the sentinels, to ask them and to hear of changes."""
+def test_the_documented_permissions_are_enough_behind_sentinels(sentinels, face, loop):
+    """The servers need one more permission; the sentinels need queries and subscriptions."""
     place = Place(sentinels, face, loop)
     grant(sentinels.servers, KEYS, *CHANNELS, *COMMANDS, "+role")
     sentinel_rights = ("+sentinel|get-master-addr-by-name", "+subscribe", "+client|setname")
@@ -343,8 +343,8 @@ def test_the_documented_rights_are_enough_behind_sentinels(sentinels, face, loop
     place.close()
 
 
-def test_a_missing_right_in_a_cluster_is_told(clustered):
-    """Without `cluster|slots` nobody can be found: that is said, and not waited for."""
+def test_a_missing_permission_in_a_cluster_is_reported(clustered):
+    """Without `cluster|slots` the client cannot find a server, and raises at once."""
     grant(clustered.server.servers, KEYS, *CHANNELS, *COMMANDS)
     client = clustered.connect(clustered.server.url.replace("://", "://app:pw@"))
 
@@ -357,8 +357,8 @@ def test_a_missing_right_in_a_cluster_is_told(clustered):
 
 @pytest.mark.parametrize("face", ["blocking"])
 @pytest.mark.parametrize("of_servers", [True, False])
-def test_a_missing_right_behind_sentinels_is_told(sentinels, face, loop, of_servers):
-    """Who lacks which: the user of the servers may not say whether it asks a primary, or that of the sentinels."""
+def test_a_missing_permission_behind_sentinels_is_reported(sentinels, face, loop, of_servers):
+    """The error says whether the user of the servers or of the sentinels lacks a permission."""
     place = Place(sentinels, face, loop)
     grant(sentinels.servers, KEYS, *CHANNELS, *COMMANDS, *(() if of_servers else ("+role",)))
     asking = () if not of_servers else ("+sentinel|get-master-addr-by-name",)

@@ -1,4 +1,4 @@
-"""A right that is missing is told by its name, in the words that grant it: on every kind of server that is here.
+"""The error of a missing permission contains the ACL rule that grants it, on every kind of server.
 
 Servers word it differently, and older ones tell only the line of a script. So each kind is asked, also in `make test`.
 """
@@ -26,7 +26,7 @@ def place(kind, new_server, loop):
 
 
 def refusal(place, work, *rights, at=""):
-    """What somebody with these rights is advised to be granted; all that is said, if nothing is."""
+    """Return the ACL rule that the error suggests, or the whole error without one."""
     grant([place.server], *rights)
     client = place.connect(f"redis://app:pw@127.0.0.1:{place.server.port}{at}")
     with pytest.raises(Unavailable) as trouble:
@@ -54,8 +54,8 @@ def counted(client):
 
 
 @EVERY_KIND
-def test_a_missing_command_is_told_by_its_name(place):
-    """As it is said by a connection, by itself, and in a script: there Redis tells no more than a line."""
+def test_the_hint_names_a_missing_command(place):
+    """The test covers a connection, a plain command and a script, for which Redis reports only a line number."""
     works = {
         "+evalsha": taken,
         "+time": taken,
@@ -65,18 +65,18 @@ def test_a_missing_command_is_told_by_its_name(place):
         TO_CONFIRM: confirmed,
     }
 
-    told = {right: refusal(place, work, *(each for each in RIGHTS if each != right)) for right, work in works.items()}
-    told["+select"] = refusal(place, taken, *(each for each in RIGHTS if each != "+select"), at="/3")
+    hints = {right: refusal(place, work, *(each for each in RIGHTS if each != right)) for right, work in works.items()}
+    hints["+select"] = refusal(place, taken, *(each for each in RIGHTS if each != "+select"), at="/3")
     place.server.command("SCRIPT", "FLUSH")
-    told["+eval"] = refusal(place, taken, *(each for each in RIGHTS if each != "+eval"))
+    hints["+eval"] = refusal(place, taken, *(each for each in RIGHTS if each != "+eval"))
 
-    assert told == {right: right for right in told}
+    assert hints == {right: right for right in hints}
 
 
 @EVERY_KIND
 @pytest.mark.parametrize(("work", "right"), [(filled, "+hset"), (counted, "+hlen")])
-def test_where_a_line_does_not_tell_the_command_all_that_it_may_be_are_told(place, work, right):
-    """A line of a pool's script writes with whatever command it was given; another one has two of them."""
+def test_the_hint_lists_all_commands_of_an_ambiguous_line(place, work, right):
+    """A line of a script may use several commands, so the hint lists all of them."""
     advice = refusal(place, work, *(each for each in RIGHTS if each != right))
 
     assert right in advice.split()
@@ -84,18 +84,18 @@ def test_where_a_line_does_not_tell_the_command_all_that_it_may_be_are_told(plac
 
 
 @EVERY_KIND
-def test_missing_keys_are_told_by_what_ours_begin_with(place):
-    """No wider than they have to be: with a namespace, those of the namespace."""
+def test_the_hint_names_the_key_pattern(place):
+    """The pattern is as narrow as possible: with a namespace it contains the namespace."""
     rights = (*CHANNELS, *COMMANDS)
 
-    told = [refusal(place, taken, "~other:*", *rights, at=at) for at in ("", "?namespace=tenant")]
+    hints = [refusal(place, taken, "~other:*", *rights, at=at) for at in ("", "?namespace=tenant")]
 
-    assert told == ["~hf2:*", "~hf2:tenant:*"]
+    assert hints == ["~hf2:*", "~hf2:tenant:*"]
 
 
 @EVERY_KIND
-def test_what_wake_ups_lack_is_in_the_log(place, caplog):
-    """Nobody is refused for it, so it is said once, where people look for what is slow."""
+def test_missing_permissions_for_wake_ups_are_logged(place, caplog):
+    """The client works without it, so one log line explains the slow wake-ups."""
     grant([place.server], *(each for each in RIGHTS if each != "&hf2:wake:*"))
     holder, waiter = (place.connect(f"redis://app:pw@127.0.0.1:{place.server.port}") for _ in range(2))
     held = holder.lock("x", ttl=1).acquire()

@@ -1,4 +1,4 @@
-"""URLs and client objects that lead to several servers; tenants apart; layouts that are not ours."""
+"""URLs and client objects for several servers, namespaces, and data of other layouts."""
 
 import asyncio
 
@@ -22,8 +22,8 @@ def topology(url):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_hosts_of_a_cluster_are_read(scheme):
-    """Several with commas, each with its port or the usual one; the user is the same everywhere."""
+def test_the_hosts_of_a_cluster_url_are_parsed(scheme):
+    """Commas separate the hosts, each with its port or the default one; the user is the same for all."""
     read = topology(f"{scheme}+cluster://user:p%40ss@h1,h2:7001,[::1]:7002?socket_timeout=0.7")
 
     assert isinstance(read, Cluster)
@@ -35,8 +35,8 @@ def test_the_hosts_of_a_cluster_are_read(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_hosts_and_the_service_of_sentinels_are_read(scheme):
-    """The user and the database are those of the servers; sentinels have their own."""
+def test_the_hosts_and_the_service_of_a_sentinel_url_are_parsed(scheme):
+    """The user and the database belong to the servers; sentinels have a user of their own."""
     read = topology(
         f"{scheme}+sentinel://user:pw@h1,h2:7001/my%20service?db=3&sentinel_username=watcher&sentinel_password=wp"
     )
@@ -53,8 +53,8 @@ def test_the_hosts_and_the_service_of_sentinels_are_read(scheme):
         assert sentinel._tls == (scheme in ("rediss", "valkeys"))
 
 
-def test_a_password_among_the_options_is_the_servers_alone():
-    """As one before the hosts is: sentinels are other machines, which have no use for it."""
+def test_a_password_option_is_for_the_servers_alone():
+    """As a password before the hosts: sentinels are other machines and do not need it."""
     primary = topology(f"redis+sentinel://h1,h2/main?username=user&password={SECRET}").only
 
     assert (primary._server._kwargs["username"], primary._server._kwargs["password"]) == ("user", SECRET)
@@ -64,7 +64,7 @@ def test_a_password_among_the_options_is_the_servers_alone():
 
 @pytest.mark.parametrize("where", ["redis://h1", "redis+cluster://h1", "redis+sentinel://h1/main"])
 def test_an_option_is_decoded_once(where):
-    """A password may look as if it were encoded; some versions of redis-py take it so."""
+    """A password may look encoded; some versions of redis-py decode it twice."""
     read = topology(f"{where}?username=a%2541&password=100%2525")
     node = read.only or read.nodes()[0]
     kwargs = getattr(node, "_server", node)._kwargs
@@ -108,8 +108,8 @@ def test_an_option_is_decoded_once(where):
         "unix+cluster:///tmp/s.sock",
     ],
 )
-def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_dialled(url):
-    """Nothing is guessed: not a database that a cluster does not have, not a host that is missing."""
+def test_an_invalid_url_is_refused_before_the_first_connection(url):
+    """holdfast guesses nothing: neither a database that a cluster does not have, nor a missing host."""
     with pytest.raises(InvalidConfig):
         holdfast.connect(url)
 
@@ -125,8 +125,8 @@ def test_a_url_that_cannot_be_meant_is_refused_before_anything_is_dialled(url):
         f"redis+sentinel://127.0.0.1:1/main?sentinel_pasword={SECRET}",
     ],
 )
-def test_no_url_of_several_hosts_tells_its_password(url, caplog):
-    """Neither where it can be read nor where it cannot."""
+def test_no_url_of_several_hosts_shows_its_password(url, caplog):
+    """Neither a valid nor an invalid one."""
     said = []
     try:
         with holdfast.connect(url) as client:
@@ -139,8 +139,8 @@ def test_no_url_of_several_hosts_tells_its_password(url, caplog):
     assert SECRET not in "\n".join([*said, caplog.text])
 
 
-def test_nobody_who_listens_is_told_at_once(face, loop):
-    """As with one server: there is nothing to wait for, and every host has been tried."""
+def test_unreachable_hosts_are_an_error_at_once(face, loop):
+    """As with one server: every host has been tried, so waiting would not help."""
     from redis_faces import Place
 
     for url in ("redis+cluster://127.0.0.1:1,127.0.0.1:2", "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main"):
@@ -152,8 +152,8 @@ def test_nobody_who_listens_is_told_at_once(face, loop):
         place.close()
 
 
-def test_a_service_that_no_sentinel_knows_is_told(sentinels):
-    """A misspelt service is no trouble that passes."""
+def test_a_service_that_no_sentinel_knows_is_an_error(sentinels):
+    """A misspelt service does not get better by waiting."""
     with (
         holdfast.connect(sentinels.url.replace("/main", "/mian")) as client,
         pytest.raises(Unavailable, match="it has no service 'mian'") as trouble,
@@ -162,8 +162,8 @@ def test_a_service_that_no_sentinel_knows_is_told(sentinels):
     assert (trouble.value.reason, trouble.value.retryable) == ("failed", False)
 
 
-def test_a_password_that_no_sentinel_takes_is_told(sentinels):
-    """As that of a server is: somebody has to act, and nobody should try again and again."""
+def test_a_password_that_no_sentinel_accepts_is_an_error(sentinels):
+    """As with a server: an operator has to act, and retries do not help."""
     with (
         holdfast.connect(f"{sentinels.url}?sentinel_username=nobody&sentinel_password={SECRET}") as client,
         pytest.raises(Unavailable, match=r"WRONGPASS|invalid username-password") as trouble,
@@ -173,8 +173,8 @@ def test_a_password_that_no_sentinel_takes_is_told(sentinels):
     assert SECRET not in str(trouble.value)
 
 
-def test_one_server_of_a_cluster_says_how_to_connect(cluster):
-    """`redis://` to a cluster answers for a third of the names: the others are refused, with the right scheme."""
+def test_the_error_of_one_cluster_server_names_the_right_url(cluster):
+    """`redis://` to a cluster serves a third of the names: the others are refused, and the error names the scheme."""
     url = f"redis://127.0.0.1:{cluster.masters()[0].port}"
     with holdfast.connect(url) as client:
         refused = []
@@ -191,7 +191,7 @@ def test_one_server_of_a_cluster_says_how_to_connect(cluster):
 
 @pytest.mark.parametrize("library", ["blocking", "asyncio"])
 def test_a_client_of_the_primary_gives_its_settings(sentinels, face, loop, library):
-    """What `master_for` gave, of either library, to either face; it is neither used nor closed."""
+    """The client that `master_for` returned, of either library, for either face; it is neither used nor closed."""
     from redis_faces import Place
 
     kind = Sentinel if library == "blocking" else AsyncSentinel
@@ -207,7 +207,7 @@ def test_a_client_of_the_primary_gives_its_settings(sentinels, face, loop, libra
 
 @pytest.mark.parametrize("library", ["blocking", "asyncio"])
 def test_a_client_of_a_cluster_gives_its_settings(cluster, face, loop, library):
-    """The same for `RedisCluster`."""
+    """A `RedisCluster` works too."""
     from redis_faces import Place
 
     kind = redis.RedisCluster if library == "blocking" else redis.asyncio.RedisCluster
@@ -223,7 +223,7 @@ def test_a_client_of_a_cluster_gives_its_settings(cluster, face, loop, library):
 
 
 def answers(client):
-    """Whether it still does, after ours was closed; then it is closed by its owner, with the sentinels it has asked."""
+    """Check that the user's client still works after ours was closed; then close it and its sentinels."""
     manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
     everything = [client, *(manager.sentinels if manager is not None else ())]
     if isinstance(client, redis.Redis | redis.RedisCluster):
@@ -251,15 +251,15 @@ def close(client):
 @pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")  # the word that all versions know
 @pytest.mark.parametrize("library", [redis.RedisCluster, redis.asyncio.RedisCluster])
 def test_a_client_of_a_cluster_that_reads_from_replicas_gives_its_settings(cluster, library):
-    """What it says to replicas is its own affair; we ask masters."""
+    """holdfast connects to masters only."""
     theirs = library(host="127.0.0.1", port=cluster.servers[0].port, read_from_replicas=True)
     with holdfast.connect(theirs) as client, client.lock("x", timeout=5) as lease:
         assert client.show("x").fence == lease.fence
     close(theirs)
 
 
-def test_a_client_of_a_cluster_that_greets_in_its_own_way_is_refused(cluster):
-    """What the function does, we would not do."""
+def test_a_cluster_client_with_its_own_connect_function_is_refused(cluster):
+    """holdfast would not run that function."""
     theirs = redis.RedisCluster(
         host="127.0.0.1", port=cluster.servers[0].port, redis_connect_func=lambda link: link.on_connect()
     )
@@ -269,7 +269,7 @@ def test_a_client_of_a_cluster_that_greets_in_its_own_way_is_refused(cluster):
 
 
 def test_a_client_whose_addresses_are_mapped_is_refused(cluster):
-    """We would dial the addresses that it never dials."""
+    """holdfast would connect to addresses that the client never uses."""
     theirs = redis.RedisCluster(host="127.0.0.1", port=cluster.servers[0].port, address_remap=lambda place: place)
     with pytest.raises(InvalidConfig, match="address_remap"):
         holdfast.connect(theirs)
@@ -277,7 +277,7 @@ def test_a_client_whose_addresses_are_mapped_is_refused(cluster):
 
 
 def tenants(place):
-    """The same name in three namespaces, held by each; the keys that there are then."""
+    """Hold the same name in three namespaces, and return the keys."""
     url = place.server.url
     plain, one, other = (place.connect(url + tail) for tail in ("", "?namespace=one", "?namespace=two.2"))
     held = [client.lock("x", ttl=20).acquire(timeout=0) for client in (plain, one, other)]
@@ -289,18 +289,18 @@ def tenants(place):
     return keys
 
 
-def test_tenants_know_nothing_of_each_other(slow):
-    """The same name in two namespaces is two leases; a user's rights may end at one of them."""
+def test_namespaces_share_no_lease(slow):
+    """The same name in two namespaces is two leases; a user's rights may be limited to one of them."""
     assert tenants(slow) == {b"hf2:{x}", b"hf2:one:{x}", b"hf2:two.2:{x}"}
 
 
-def test_tenants_of_many_servers_know_nothing_of_each_other(grouped):
-    """The same on groups of servers."""
+def test_namespaces_share_no_lease_on_groups_of_servers(grouped):
+    """Namespaces work alike behind sentinels and in clusters."""
     assert tenants(grouped) == {b"hf2:{x}", b"hf2:one:{x}", b"hf2:two.2:{x}"}
 
 
 def test_a_namespace_may_be_an_argument(slow):
-    """The same as in the URL, and for a client object too, which has no URL; the two may not differ."""
+    """As in the URL, and also for a client object, which has no URL; the two may not differ."""
     url = slow.server.url
     theirs = redis.Redis(port=slow.server.port)
     held = slow.connect(url, namespace="one").lock("x", ttl=20).acquire(timeout=0)
@@ -334,7 +334,7 @@ def test_a_namespace_may_be_an_argument(slow):
     ids=["servers", "databases of clients", "databases", "tenants", "databases of a service", "of its clients"],
 )
 def test_a_directory_that_is_guarded_elsewhere_is_refused(one, other, tmp_path):
-    """Another server or another database is another lock: two who do not exclude each other must not share it."""
+    """Another server or database is another lock domain: clients of two domains must not share a directory."""
     with holdfast.connect(one) as client, holdfast.connect(other) as stranger:
         assert client.domain(tmp_path).id == client.domain(tmp_path).id
         with pytest.raises(DomainMismatch):
@@ -348,8 +348,8 @@ def test_a_directory_that_is_guarded_elsewhere_is_refused(one, other, tmp_path):
         ("redis+sentinel://127.0.0.1:{}/main", "it is no sentinel: connect to redis://"),
     ],
 )
-def test_a_server_of_another_kind_is_told_with_what_to_do(server, url, hint):
-    """What it says itself means nothing to whoever has only mistaken the address."""
+def test_a_server_of_another_kind_is_refused_with_a_hint(server, url, hint):
+    """The server's own error does not help a user with a wrong URL."""
     with holdfast.connect(url.format(server.port)) as client, pytest.raises(Unavailable) as refusal:
         client.lock("x", timeout=0).acquire()
     assert (refusal.value.reason, refusal.value.retryable) == ("other topology", False)

@@ -1,4 +1,4 @@
-"""Where a client object of redis-py leads to is told as a URL would have it, and tells two servers apart."""
+"""The location of a redis-py client is a URL that identifies the server."""
 
 import pytest
 import redis
@@ -16,8 +16,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("url", CASES)
-def test_a_client_object_is_told_by_where_it_leads_to(url):
-    """Nothing is dialled for that, and no password is part of it."""
+def test_a_client_object_is_identified_by_its_server(url):
+    """This opens no connection and contains no password."""
     hf = holdfast.connect(CASES[url](), namespace="tenant")
 
     assert hf.url == url

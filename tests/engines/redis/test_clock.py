@@ -1,4 +1,4 @@
-"""A server whose clock jumps: what it does to leases and fences, and that it is told."""
+"""A server whose clock jumps: the effect on leases and fences, and the event."""
 
 import time
 
@@ -12,7 +12,7 @@ from tests.support import wallclock
 
 
 class Shifted(wallclock.WallClock):
-    """The wall clock of a server, and how a test waits until the server has looked at it: Valkey does so on a tick."""
+    """The wall clock of a server; a test waits until the server has read it, which Valkey does on a tick."""
 
     def shift(self, seconds, server):
         self.set(seconds)
@@ -33,7 +33,7 @@ def clock(tmp_path):
 
 @pytest.fixture
 def place(clock, new_server, place_on):
-    """A server whose clock is the test's, through one face."""
+    """Return a server with a test clock, through one face."""
     return place_on(new_server(env=clock.env))
 
 
@@ -42,8 +42,8 @@ def jumps(place):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_clock_set_forward_ends_leases_early_and_is_told(place, clock):
-    """Expiry goes by the server's wall clock, so a second holder gets in, under a larger fence; and it is told."""
+def test_a_clock_set_forward_ends_leases_early_and_emits_an_event(place, clock):
+    """The server's clock decides expiry: a second holder gets in under a larger fence, and an event reports it."""
     client, other = place.connect(), place.connect()
     first = client.lock("x", ttl=4).acquire()
     place.until("renewed")
@@ -65,8 +65,8 @@ def test_a_clock_set_forward_ends_leases_early_and_is_told(place, clock):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_clock_that_was_set_right_again_is_told_as_one_that_jumped_both_ways(place, clock):
-    """Leases have ended early, and fences may have gone back: neither undoes the other."""
+def test_a_clock_that_was_corrected_again_has_jumped_both_ways(place, clock):
+    """Leases ended early and fences may have gone back, and neither repairs the other."""
     client = place.connect(fence_memory=1)
     assert client.promise().fences_grow
 
@@ -81,8 +81,8 @@ def test_a_clock_that_was_set_right_again_is_told_as_one_that_jumped_both_ways(p
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_jump_has_every_lease_renewed_at_once(place, clock):
-    """One renewal notices it; the others, whose end came nearer, are not left to their turn. Nothing is lost."""
+def test_a_clock_jump_renews_every_lease_at_once(place, clock):
+    """One renewal notices the jump, and the keeper renews all leases at once, so that none is lost."""
     client = place.connect()
     short, long = client.lock("short", ttl=2).acquire(), client.lock("long", ttl=60).acquire()
     place.until("renewed")
@@ -98,8 +98,8 @@ def test_a_jump_has_every_lease_renewed_at_once(place, clock):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_clock_that_goes_on_is_not_suspected(place):
-    """Round trips, pauses and greetings explain every reading: no event without a jump."""
+def test_a_steady_clock_emits_no_event(place):
+    """Round trips and pauses explain every reading, so there is no event without a jump."""
     client = place.connect()
     leases = [client.lock(f"x{number}", ttl=0.6).acquire() for number in range(5)]
     place.until("renewed", 15)
@@ -114,7 +114,7 @@ def test_a_clock_that_goes_on_is_not_suspected(place):
 @pytest.mark.parametrize("face", ["blocking"])
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_clock_set_back_by_less_than_the_memory_keeps_fences_growing(place, clock, forgotten):
-    """A record that is there counts on; one that was forgotten is older than the memory, and so than the new time."""
+    """A stored record continues its count; a forgotten one is older than the new time."""
     client = place.connect(fence_memory=1)
     first = client.lock("x").acquire()
     first.release()
@@ -130,7 +130,7 @@ def test_a_clock_set_back_by_less_than_the_memory_keeps_fences_growing(place, cl
 
 @pytest.mark.parametrize("face", ["blocking"])
 def test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back(place, clock):
-    """The name was forgotten, and the clock that stands in for the memory is wrong. The promise says so afterwards."""
+    """The name was forgotten and the clock is wrong; afterwards the promise says so."""
     client = place.connect(fence_memory=1)
     assert client.promise().fences_grow
     first = client.lock("x").acquire()
@@ -149,7 +149,7 @@ def test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back(place, clo
 
 @pytest.mark.parametrize("face", ["blocking"])
 def test_a_clock_set_back_makes_a_dead_holders_lease_last(place, clock):
-    """The other half of the limit: exclusion stands, and whoever waits for a dead holder waits for longer."""
+    """Exclusion holds, but a waiter for a dead holder waits longer."""
     peer = place.peer()
     assert isinstance(peer.send(Acquire("x", "dead", "", 500, wait=False)), Granted)
 
@@ -162,7 +162,7 @@ def test_a_clock_set_back_makes_a_dead_holders_lease_last(place, clock):
 
 
 def test_a_failover_to_a_clock_that_is_behind_gives_smaller_fences(clock, new_server, tmp_path):
-    """Which is why the promise of a server with replicas does not hold that fences grow; a guard fails closed."""
+    """Therefore a server with replicas does not promise growing fences; a guard fails closed."""
     clock.set(-60)
     quickly = ("--repl-diskless-sync-delay", "0")
     primary, replica = new_server(arguments=quickly), new_server(env=clock.env)

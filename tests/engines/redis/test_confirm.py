@@ -1,4 +1,4 @@
-"""`confirm="replicas"`: a grant or renewal counts once every known replica has it; otherwise nobody holds anything."""
+"""`confirm="replicas"`: a grant or renewal counts once every known replica has it; otherwise it is undone."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ QUICKLY = ("--repl-diskless-sync-delay", "0")
 
 @pytest.fixture
 def trio(new_server):
-    """A primary and two replicas, all in step."""
+    """Return a primary and two synchronised replicas."""
     primary, *replicas = (new_server(arguments=QUICKLY) for _ in range(3))
     for replica in replicas:
         replica.command("REPLICAOF", "127.0.0.1", str(primary.port))
@@ -21,15 +21,15 @@ def trio(new_server):
         eventually(lambda r=replica: b"master_link_status:up" in r.command("INFO", "replication"), 20)
     yield primary, *replicas
     for replica in replicas:
-        replica.kill()  # a primary that is asked to end would wait for them
+        replica.kill()  # a primary would wait for them at its end
 
 
 def has(server, name):
     return server.command("EXISTS", f"hf2:{{{name}}}") == 1
 
 
-def test_a_confirmed_grant_is_on_every_replica_before_anybody_hears_of_it(trio, place_on):
-    """Whichever of them is promoted knows it. Also a leader's, and also the grant of one that had to wait."""
+def test_a_confirmed_grant_is_on_every_replica_before_the_caller_has_it(trio, place_on):
+    """Every replica that may be promoted knows the grant, also a leader's and a waiter's."""
     primary, *replicas = trio
     place = place_on(primary)
     client, other = place.connect(), place.connect()
@@ -42,7 +42,7 @@ def test_a_confirmed_grant_is_on_every_replica_before_anybody_hears_of_it(trio, 
 
     lease = waiting.result()
     assert lease.fence > held.fence
-    assert lease.remaining() > 15  # a whole ttl, also for one that blocked on the server
+    assert lease.remaining() > 15  # a whole ttl, also for a waiter that blocked on the server
     lease.release()
     if place.face == "blocking":
         with client.leader("y", confirm="replicas"):
@@ -50,8 +50,8 @@ def test_a_confirmed_grant_is_on_every_replica_before_anybody_hears_of_it(trio, 
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_one_replica_that_has_not_heard_of_it_has_the_grant_withdrawn(trio, place_on):
-    """One of two is not all. Nobody holds the name afterwards. One that has gone stays known, and is missed."""
+def test_one_missing_replica_undoes_the_grant(trio, place_on):
+    """One of two replicas is not enough, and the grant is undone. A lost replica stays known."""
     primary, slow, gone = trio
     place = place_on(primary)
     client = place.connect()
@@ -65,7 +65,7 @@ def test_one_replica_that_has_not_heard_of_it_has_the_grant_withdrawn(trio, plac
     assert "1 of 2 replicas" in str(trouble.value)
     assert trouble.value.retryable
     eventually(lambda: client.show("x").holder is None, 5)
-    client.lock("x").acquire(timeout=5).release()  # who does not ask for it is not held up
+    client.lock("x").acquire(timeout=5).release()  # a lock without confirm is not delayed
     slow.thaw()
     eventually(lambda: not lagging(primary), 10)
     client.lock("x", confirm="replicas").acquire(timeout=5).release()
@@ -73,7 +73,7 @@ def test_one_replica_that_has_not_heard_of_it_has_the_grant_withdrawn(trio, plac
     eventually(lambda: b"connected_slaves:1" in primary.command("INFO", "replication"), 10)
     with pytest.raises(Unavailable) as trouble:
         client.lock("x", confirm="replicas").acquire(timeout=5)
-    assert "1 of 2 replicas" in str(trouble.value)  # nobody can tell from here that it will not be the next primary
+    assert "1 of 2 replicas" in str(trouble.value)  # it may still become the next primary
 
 
 def lagging(primary):
@@ -82,7 +82,7 @@ def lagging(primary):
 
 @pytest.mark.parametrize("face", ["blocking"])
 def test_a_renewal_that_is_not_confirmed_does_not_count(trio, place_on):
-    """A replica that missed the renewals would give the lease away: the holder trusts only what all have heard."""
+    """A replica without the renewals would grant the lease again, so the holder trusts only confirmed renewals."""
     primary, slow, _ = trio
     place = place_on(primary)
     client = place.connect()
@@ -102,13 +102,13 @@ def test_a_renewal_that_is_not_confirmed_does_not_count(trio, place_on):
 
 
 def cut_off(primary, replica):
-    """It hears nothing of its primary any more: as one that has just been promoted."""
+    """Cut the replica off from its primary, like a replica that has just been promoted."""
     replica.command("REPLICAOF", "NO", "ONE")
     eventually(lambda: b"connected_slaves:1" in primary.command("INFO", "replication"), 10)
 
 
 def confirming(place, client, **settings):
-    """Somebody who waits for replicas just now; begun again, if that was over before it was seen."""
+    """Start an acquire that waits for replicas; repeat it if it ended too early."""
     asking = []
 
     def seen():
@@ -121,8 +121,8 @@ def confirming(place, client, **settings):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_failover_that_is_told_meanwhile_makes_no_replica_unknown(trio, place_on):
-    """The one that was promoted is missed to the end: it does not know of the grant, and grants already."""
+def test_a_failover_meanwhile_forgets_no_replica(trio, place_on):
+    """The promoted replica does not know the grant, so the client waits for it in vain."""
     primary, promoted, _ = trio
     place = place_on(primary)
     client = place.connect()
@@ -131,7 +131,7 @@ def test_a_failover_that_is_told_meanwhile_makes_no_replica_unknown(trio, place_
     cut_off(primary, promoted)
     asking = confirming(place, client)
 
-    engine.known_servers.of(engine.topology.only).another()  # as when a sentinel tells of another primary
+    engine.known_servers.of(engine.topology.only).another()  # as if a sentinel announced another primary
 
     trouble = asking.error()
     assert isinstance(trouble, Unavailable)
@@ -141,7 +141,7 @@ def test_a_failover_that_is_told_meanwhile_makes_no_replica_unknown(trio, place_
 
 @pytest.mark.parametrize("face", ["blocking"])
 def test_a_primary_that_becomes_a_replica_meanwhile_confirms_nothing(trio, place_on):
-    """The server ends the wait. That is a failover like any other: the same call may be made again."""
+    """The server ends the wait like in any failover, and the caller may repeat the call."""
     primary, slow, promoted = trio
     place = place_on(primary)
     client = place.connect()
@@ -158,8 +158,8 @@ def test_a_primary_that_becomes_a_replica_meanwhile_confirms_nothing(trio, place
     primary.command("REPLICAOF", "NO", "ONE")
 
 
-def test_a_confirmation_whose_reply_was_lost_is_asked_for_again(trio, place_on):
-    """As any command is, with the same token: a connection that is cut is no reason to withdraw a grant."""
+def test_a_confirmation_whose_reply_was_lost_is_resent(trio, place_on):
+    """The client resends with the same token; a cut connection does not undo a grant."""
     primary, *_ = trio
     place = place_on(primary)
     proxy = place.proxy()
@@ -183,8 +183,8 @@ MANY = {
 
 @pytest.mark.parametrize("face", ["blocking"])
 @pytest.mark.parametrize("kind", MANY)
-def test_one_of_many_is_confirmed_as_a_lock_is(trio, place_on, kind):
-    """Its grant and its renewals: what a promoted replica does not know of, it lends again."""
+def test_items_and_permits_are_confirmed_like_locks(trio, place_on, kind):
+    """A promoted replica would lend an unconfirmed item again."""
     primary, slow, other = trio
     place = place_on(primary)
     client = place.connect()
@@ -209,8 +209,8 @@ def test_one_of_many_is_confirmed_as_a_lock_is(trio, place_on, kind):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_an_item_is_extended_only_if_all_replicas_have_heard_of_it(trio, place_on):
-    """Otherwise the borrower trusts in a time that a promoted replica does not know; the item stays as it was."""
+def test_an_extension_counts_only_if_all_replicas_have_it(trio, place_on):
+    """Otherwise the borrower would trust a time that a promoted replica does not know."""
     primary, slow, _ = trio
     client = place_on(primary).connect()
     client.pool("x").set_items(["a"])
@@ -227,7 +227,7 @@ def test_an_item_is_extended_only_if_all_replicas_have_heard_of_it(trio, place_o
 
 
 def test_a_server_without_replicas_confirms_nothing(place):
-    """Nobody is everybody, in logic. Whoever asks for replicas wants some."""
+    """An empty set of replicas would always be confirmed, but the user wants a replica."""
     client = place.connect()
 
     with pytest.raises(Unavailable) as trouble:
@@ -240,8 +240,8 @@ def test_a_server_without_replicas_confirms_nothing(place):
 
 @pytest.mark.parametrize("face", ["blocking"])
 @pytest.mark.parametrize("right", ["-wait", "-info"])
-def test_without_the_rights_nothing_is_confirmed(new_server, place_on, right):
-    """It needs INFO and WAIT; without, it is refused by name, and nothing is left behind."""
+def test_without_the_permissions_nothing_is_confirmed(new_server, place_on, right):
+    """`confirm` needs INFO and WAIT; the error names the missing one, and nothing is left behind."""
     server = new_server()
     server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~hf2:*", "allchannels", "+@all", right)
     place = place_on(server)
@@ -255,10 +255,10 @@ def test_without_the_rights_nothing_is_confirmed(new_server, place_on, right):
 
 
 @pytest.mark.parametrize("wrong", ["all", 2, True, ""])
-def test_a_confirmation_nobody_knows_is_refused(place, wrong):
-    """Before anything is sent."""
+def test_an_unknown_value_of_confirm_is_refused(place, wrong):
+    """The refusal comes before any command."""
     client = place.connect()
     for way in (client.lock, client.pool, client.rwlock, partial(client.semaphore, permits=2)):
-        with pytest.raises(InvalidConfig) as told:
+        with pytest.raises(InvalidConfig) as refusal:
             way("x", confirm=wrong)
-        assert told.value.setting == "confirm"
+        assert refusal.value.setting == "confirm"

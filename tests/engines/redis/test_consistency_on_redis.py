@@ -1,4 +1,4 @@
-"""A check of a queue on a real server: page by page, true while the queue moves, and nobody waits for it."""
+"""The consistency check of a queue on a real server: page by page, correct while the queue changes, never blocking."""
 
 import random
 import re
@@ -31,7 +31,7 @@ KEY = "hf2:{q}:queue"
 
 @pytest.fixture
 def peer(one_server, loop):
-    """Somebody who speaks in plain commands."""
+    """A client that sends plain commands."""
     place = Place(one_server, "blocking", loop)
     yield place.peer()
     place.close()
@@ -39,7 +39,7 @@ def peer(one_server, loop):
 
 
 def looked(peer, between, most):
-    """A check, with something done before each of its pages."""
+    """Run a check, and call a function before each of its pages."""
 
     async def ask(page):
         between(page)
@@ -49,8 +49,8 @@ def looked(peer, between, most):
 
 
 @pytest.mark.parametrize("most", [2, 7])
-def test_a_queue_in_motion_is_never_told_to_be_unsound(peer, most):
-    """Whatever happens between any two pages: sent, taken, done, tried again, taken over, left, dead, sent again."""
+def test_a_queue_in_use_is_never_reported_as_inconsistent(peer, most):
+    """Whatever happens between two pages: publish, receive, ack, retry, take-over, leave, death, redrive."""
     by = random.Random(most)
     traffic = Traffic(peer, by)
     for _ in range(120):
@@ -69,8 +69,8 @@ def test_a_queue_in_motion_is_never_told_to_be_unsound(peer, most):
 
 
 @pytest.mark.parametrize("robbed", [1, 2, 3, 5])
-def test_nothing_is_passed_over_in_a_lane_out_of_which_others_take(peer, robbed):
-    """Whoever takes over takes from anywhere: what is behind moves up, past whoever reads from the end."""
+def test_no_entry_is_skipped_in_a_lane_that_others_take_from(peer, robbed):
+    """A take-over removes an entry anywhere: the entries behind it move past a reader that reads from the end."""
     keys = [f"key {n}" for n in range(120)]
     peer.send(Join("q", "robber", "", "robber", LONG_MS))
     peer.send(Publish("q", "1", tuple(NewMessage(key, b"x", key=key) for key in keys)))
@@ -84,7 +84,7 @@ def test_nothing_is_passed_over_in_a_lane_out_of_which_others_take(peer, robbed)
 
 
 def quiet(peer):
-    """Messages in lanes that nobody takes from, a consumer that does nothing with what it has, and a letter."""
+    """Create messages in lanes that are not used, a consumer that keeps its messages, and a dead letter."""
     drafts = [NewMessage(f"m{n}", b"x", lane="low") for n in range(6)]
     drafts += [NewMessage(f"{key}{n}", b"x", key=key, lane="low") for n in range(3) for key in ("k", "l")]
     drafts += [
@@ -100,7 +100,7 @@ def quiet(peer):
 
 
 class Hand:
-    """A careless one, in the keys of a queue; and the entries of `quiet` by their ids."""
+    """Changes the keys of a queue by hand; `of` has the entries of `quiet` by their ids."""
 
     def __init__(self, server):
         self._command = server.command
@@ -113,7 +113,7 @@ class Hand:
         return self._command(command, f"{KEY}{part}", *words)
 
     def lead(self, id_):
-        """Who stood behind is ready as well."""
+        """Make a message behind another ready as well."""
         self("ZREM", ":behind", self.of[id_])
         self("ZREM", ":key_lines", f"1:{id_[0]}{self.of[id_]}")
         self("RPUSH", ":ready:low", self.of[id_])
@@ -191,8 +191,8 @@ PLANTS = {
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_fault_that_stands_is_found_while_the_queue_moves(one_server, peer, plant):
-    """In pages of any size, and nothing else is told; what one page shows is told in better words."""
+def test_a_lasting_fault_is_found_while_the_queue_is_in_use(one_server, peer, plant):
+    """In pages of any size, and no other fault is reported; a fault within one page has a better sentence."""
     spoil, faults, *in_one_page = PLANTS[plant]
     by = random.Random(plant)
     traffic = Traffic(peer, by)
@@ -221,7 +221,7 @@ end
 
 
 def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop):
-    """A worried look at a large queue must not be what stops it: others are served between any two steps."""
+    """A check of a large queue must not block the server: other clients are served between two pages."""
     one_server.command("EVAL", FILL, 1, KEY, MANY)
     other = Place(one_server, "blocking", loop)
     busy, over, served = other.peer(), threading.Event(), []
@@ -266,7 +266,7 @@ def test_no_step_is_long_however_many_messages_there_are(one_server, peer, loop)
 
 
 def test_large_messages_make_short_pages(one_server, peer):
-    """A page is bounded in bytes as well: a server that copies gigabytes serves nobody."""
+    """A page is limited in bytes as well: a server that copies gigabytes serves no other client."""
     body = b"x" * 30_000
     for n in range(0, 400, 20):
         peer.send(Publish("q", f"{n}", tuple(NewMessage(f"{m}", body, key=f"k{m % 200}") for m in range(n, n + 20))))
@@ -281,8 +281,8 @@ def test_large_messages_make_short_pages(one_server, peer):
         assert max(len(page.values) for each, page in pages if each == part) <= 40 * words
 
 
-def test_whatever_bytes_somebody_has_written_there_a_check_reads_them(one_server, peer):
-    """Entries, ids, keys and consumers that are no text are looked for as they are."""
+def test_a_check_reads_entries_and_keys_of_any_bytes(one_server, peer):
+    """Entries, ids, keys and consumers that are not UTF-8 are sent back as the same bytes."""
     peer.send(Publish("q", "1", (NewMessage("ours", b"x", key="k"),)))
     one_server.command("HSET", f"{KEY}:messages", b"\xff\xfe", b"\xff what?", b"\xfd", b"nowhere")
     one_server.command("RPUSH", f"{KEY}:ready:", b"\xff\xfe")

@@ -1,4 +1,4 @@
-"""A URL outlives the servers that it names: one that has left the cluster answers still, and is not of it any more."""
+"""A URL may name servers that have left the cluster and still answer."""
 
 import socket
 import time
@@ -17,7 +17,7 @@ KIND = next(iter(available()), "valkey")
 
 @pytest.fixture(scope="module")
 def left():
-    """A cluster, one server that has left it for good, and a URL that names that one first."""
+    """Return a cluster, a server that has left it, and a URL that names that server first."""
     with Cluster(KIND) as cluster:
         gone = cluster.replicas_of(cluster.masters()[0])[0]
         name = gone.command("CLUSTER", "MYID").decode()
@@ -33,25 +33,25 @@ def through(*servers):
 
 
 def looks(client, times=12):
-    """Who answers, by as many looks around as that; each asks the servers in another order."""
+    """Refresh the slot map several times, in different orders of servers; return the results."""
     topology = client._client.engine.topology
     for _ in range(times):
-        topology._looked_s = 0.0  # else a look that follows so soon is none
+        topology._looked_s = 0.0  # otherwise a refresh so soon is skipped
         topology.refresh(1.0)
         yield topology.servers()
 
 
-def test_a_cluster_is_settled_whatever_a_server_says_that_has_left_it(left):
-    """It finds itself alone, and the cluster down. Nobody of the cluster knows it, and it knows nobody."""
+def test_a_departed_server_does_not_disturb_the_cluster(left):
+    """The departed server is alone and reports a broken cluster; no server of the cluster knows it."""
     _, _, url = left
     with holdfast.connect(url) as client:
-        client.refresh_topology()  # before anything is known
+        client.refresh_topology()  # before the client has a slot map
         client.lock("x").acquire(timeout=5).release()
         client.refresh_topology()
 
 
-def test_a_server_that_has_left_takes_no_slot_with_it(left):
-    """Whoever asked it would believe that nobody owns anything, leave all connections, and begin anew."""
+def test_a_departed_server_takes_no_slot_with_it(left):
+    """A client that trusted it would drop all connections."""
     cluster, _, url = left
     events = []
     with holdfast.connect(url, observer=events.append) as client:
@@ -62,8 +62,8 @@ def test_a_server_that_has_left_takes_no_slot_with_it(left):
     assert "engine_restarted" not in [event.kind for event in events]
 
 
-def test_a_look_without_time_for_all_believes_no_stranger(left):
-    """Whoever asks in a hurry has heard of the one that left, and not of those who are still to be asked."""
+def test_a_refresh_under_a_short_deadline_ignores_a_departed_server(left):
+    """Under a short deadline the client has the answer of the departed server only, and must not use it."""
     cluster, gone, url = left
     silent = [server for server in cluster.servers if server not in (*cluster.masters(), gone)]
     with holdfast.connect(url) as client, ExitStack() as frozen:
@@ -80,8 +80,8 @@ def test_a_look_without_time_for_all_believes_no_stranger(left):
             assert topology.servers() == before
 
 
-def test_a_server_that_has_a_cluster_of_its_own_by_now_is_not_followed(left):
-    """There everything is free. Whoever knows its cluster stays in it, for as long as anybody of it answers."""
+def test_a_server_of_another_cluster_is_not_followed(left):
+    """In the other cluster everything is free; a client stays with its cluster while a server of it answers."""
     _, gone, url = left
     with holdfast.connect(url) as client:
         client.lock("x").acquire(timeout=5).release()
@@ -93,14 +93,14 @@ def test_a_server_that_has_a_cluster_of_its_own_by_now_is_not_followed(left):
             client.lock("x").acquire(timeout=5).release()
             assert gone.command("DBSIZE") == 0
             with holdfast.connect(url) as newcomer, pytest.raises(Unavailable) as trouble:
-                newcomer.refresh_topology()  # it cannot tell which of the two is meant
+                newcomer.refresh_topology()  # it cannot know which of the two is meant
             assert trouble.value.reason == "moving"
         finally:
             gone.command("CLUSTER", "RESET", "HARD")
 
 
-def test_servers_that_do_not_tell_their_address_are_found_where_one_was_asked(place_in):
-    """Behind a translated network they know only their ports, and redirections name no host."""
+def test_servers_without_an_address_are_found_at_the_known_host(place_in):
+    """Behind NAT the servers know only their ports, and redirections name no host."""
     settings = ("--cluster-preferred-endpoint-type", "unknown-endpoint")
     if not {"valkey", "redis"} & available().keys():
         pytest.skip("no server here that can keep its address to itself")
@@ -121,8 +121,8 @@ def test_servers_that_do_not_tell_their_address_are_found_where_one_was_asked(pl
         place.close()
 
 
-def test_however_many_servers_are_silent_the_caller_is_told_in_time():
-    """A large cluster that is cut off: each would be waited for in its turn, and everybody else for the end of that."""
+def test_many_silent_servers_do_not_delay_the_error():
+    """If a large cluster is cut off, the client must not wait for each server in turn."""
     with ExitStack() as closing:
         silent = [closing.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(16)]
         hosts = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in silent)
@@ -138,14 +138,14 @@ def test_however_many_servers_are_silent_the_caller_is_told_in_time():
 
 
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_a_server_that_is_of_no_cluster_any_more_is_passed_over(left, face, loop):
-    """It refuses, and the next one is asked. If all refuse, that is told."""
+def test_a_server_without_a_cluster_is_skipped(left, face, loop):
+    """The client asks the next server; if all refuse, it raises."""
     from redis_faces import Place
 
     cluster, _, _ = left
     with Server(KIND) as plain:
         place = Place(cluster, face, loop)
-        for _ in range(8):  # in whatever order they are asked
+        for _ in range(8):  # in any order of servers
             client = place.connect(through(plain, cluster.masters()[0]))
             client.lock("x").acquire(timeout=5).release()
         client.refresh_topology()
@@ -155,8 +155,8 @@ def test_a_server_that_is_of_no_cluster_any_more_is_passed_over(left, face, loop
         place.close()
 
 
-def test_a_target_without_slots_is_asked_on_one_connection(left, place_in):
-    """A master that is to get its first slot is in nobody's map; and a move that was left half done may stay so."""
+def test_a_migration_target_without_slots_uses_one_connection(left, place_in):
+    """A master without slots is in no slot map, and a half-done migration may stay."""
     cluster, gone, _ = left
     place = place_in(cluster)
     client = place.connect()

@@ -1,4 +1,4 @@
-"""Whatever the server answers instead of an answer has one defined outcome."""
+"""Every error reply of the server has one defined outcome."""
 
 import time
 from contextlib import suppress
@@ -11,16 +11,16 @@ from holdfast.commands import Acquire, Granted, Released, ReleaseLease, Renew, R
 from holdfast.testing import eventually
 from holdfast.testing.resp import ServerError
 
-# What the core does about an answer does not depend on the face; where the test takes its time, one will do.
+# The reaction of the core does not depend on the face; slow tests use one face only.
 ONE_FACE = pytest.mark.parametrize("face", ["blocking"])
-# Whoever tries again is told the same.
+# A second attempt gets the same error.
 LASTING = ("no permission", "failed", "other topology")
 SPIN = "while true do end"
 SPOIL = "for i = 1, 15000 do redis.call('SET', 'load:' .. i, 'x') end"
 
 
 def refused(client, reason, timeout=0):
-    """The acquire fails for this reason, and nothing was started."""
+    """Check that the acquire fails for this reason and starts nothing."""
     with pytest.raises(Unavailable) as trouble:
         client.lock("x").acquire(timeout=timeout)
     assert trouble.value.reason == reason
@@ -30,7 +30,7 @@ def refused(client, reason, timeout=0):
 
 @paired
 def test_a_server_that_has_forgotten_the_scripts_is_sent_their_text(place):
-    """SCRIPT FLUSH, a restart, a failover: the caller does not notice."""
+    """After SCRIPT FLUSH, a restart or a failover the caller notices nothing."""
     client = place.connect()
     leases = [client.lock(name, ttl=1.0).acquire() for name in "abc"]
     place.server.command("SCRIPT", "FLUSH")
@@ -45,11 +45,11 @@ def test_a_server_that_has_forgotten_the_scripts_is_sent_their_text(place):
 
 @ONE_FACE
 def test_a_server_that_is_loading_is_not_ready(new_server, place_on):
-    """At first contact that is told at once; a waiter that was in contact before waits on."""
+    """At first contact the error comes at once; a waiter that had contact continues to wait."""
     server = new_server(appendonly=True, arguments=("--key-load-delay", "100"))
     place = place_on(server)
     client, waiter = place.connect(), place.connect()
-    # Who waits meets another run of its server, and waits for as long as the lease may have lasted.
+    # A waiter meets another run of its server, and waits until the old lease must have ended.
     held = client.lock("x", ttl=10).acquire()
     waiting = place.start(lambda: waiter.lock("x").acquire(timeout=30))
     place.until_queued(client, "x", 1)
@@ -69,7 +69,7 @@ def test_a_server_that_is_loading_is_not_ready(new_server, place_on):
 
 
 def wake(client):
-    """Have its waiters ask now, in the middle of the trouble."""
+    """Make the waiters send a command during the error."""
     client._client.transport.wake_all()
 
 
@@ -82,7 +82,7 @@ def answer_of(server, *words):
 
 @paired
 def test_a_replica_is_read_only(server, new_server, place_on):
-    """After a failover the old address may be one; writing there is refused, and may pass."""
+    """After a failover the old address may be a replica; it refuses writes, which may pass."""
     replica = new_server(server.kind)
     place = place_on(replica)
     client, waiter = place.connect(), place.connect()
@@ -104,8 +104,8 @@ def test_a_replica_is_read_only(server, new_server, place_on):
 
 
 @paired
-def test_a_server_busy_with_a_script_of_somebody_else_is_busy(server, new_server, place_on):
-    """It answers BUSY after its time limit; a waiter that was in contact goes on asking."""
+def test_a_server_busy_with_another_script_is_unavailable(server, new_server, place_on):
+    """It answers BUSY after its time limit; a waiter that had contact continues to try."""
     server = new_server(server.kind, arguments=("--lua-time-limit", "5"))
     place = place_on(server)
     client, waiter = place.connect(), place.connect()
@@ -127,7 +127,7 @@ def test_a_server_busy_with_a_script_of_somebody_else_is_busy(server, new_server
 
 @paired
 def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_on):
-    """At maxmemory whoever holds can renew, release and undo; otherwise a full server would never empty."""
+    """At maxmemory a holder can renew, release and undo; otherwise a full server would never empty."""
     server = new_server(server.kind)
     place = place_on(server)
     client, peer = place.connect(), place.peer()
@@ -156,8 +156,8 @@ def test_a_full_server_grants_nothing_and_still_frees(server, new_server, place_
 
 
 @ONE_FACE
-def test_a_full_server_still_keeps_what_was_done_and_what_was_spent(server, new_server, place_on):
-    """The work is over: that it was done, and what it cost, must not be lost because memory is short just then."""
+def test_a_full_server_still_stores_done_markers_and_spending(server, new_server, place_on):
+    """The work is over, so a full server must not lose its done marker or its cost."""
     server = new_server(server.kind)
     client = place_on(server).connect()
     once, budget = client.once("payments"), client.budget("fees", limit=10)
@@ -179,7 +179,7 @@ def test_a_full_server_still_keeps_what_was_done_and_what_was_spent(server, new_
 
 @ONE_FACE
 def test_a_full_server_still_hands_a_key_to_its_heir(server, new_server, place_on):
-    """Whoever stops while memory is short gives its keys away as at any other time."""
+    """A server that stops while memory is short hands its keys off as usual."""
     server = new_server(server.kind)
     place = place_on(server)
     ours, theirs = (place.connect(label=f"server {n}").registry("x", ttl=20) for n in (1, 2))
@@ -197,7 +197,7 @@ def test_a_full_server_still_hands_a_key_to_its_heir(server, new_server, place_o
 
 @ONE_FACE
 def test_a_server_that_cannot_save_takes_no_writes(server, new_server, place_on, tmp_path):
-    """MISCONF: the disk of the server is in trouble, and it says so."""
+    """With MISCONF the server reports a failing disk."""
     data = tmp_path / "data"
     data.mkdir()
     server = new_server(server.kind, directory=data, arguments=("--save", "900", "1000000"))
@@ -214,15 +214,15 @@ def test_a_server_that_cannot_save_takes_no_writes(server, new_server, place_on,
     server.command("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
 
     client.lock("x").acquire(timeout=0).release()
-    server.command("CONFIG", "SET", "save", "")  # otherwise it refuses to end
+    server.command("CONFIG", "SET", "save", "")  # otherwise it refuses to stop
 
 
 @paired
 @pytest.mark.parametrize("given", ["wrong", "none", "unknown user"])
-def test_without_the_right_password_nobody_gets_in(server, new_server, place_on, given):
-    """No permission will not pass by itself: told at once, whatever the patience."""
+def test_without_the_right_password_no_client_gets_in(server, new_server, place_on, given):
+    """A missing permission does not pass by itself, so the error comes at once."""
     server = new_server(server.kind, password="right-one")
-    secret = {"wrong": ":wrong-one@", "none": "", "unknown user": "nobody:right-one@"}[given]
+    secret = {"wrong": ":wrong-one@", "none": "", "unknown user": "stranger:right-one@"}[given]
     place = place_on(server)
     client = place.connect(f"redis://{secret}127.0.0.1:{server.port}")
     began = time.monotonic()
@@ -235,8 +235,8 @@ def test_without_the_right_password_nobody_gets_in(server, new_server, place_on,
 
 
 @paired
-def test_a_user_without_the_right_to_run_scripts_is_told_so(server, new_server, place_on):
-    """NOPERM on the command itself."""
+def test_a_user_without_permission_for_scripts_gets_an_error(server, new_server, place_on):
+    """The server answers NOPERM for the command itself."""
     server = new_server(server.kind)
     server.command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@connection", "+get")
     client = place_on(server).connect(f"redis://reader:pw@127.0.0.1:{server.port}")
@@ -245,8 +245,8 @@ def test_a_user_without_the_right_to_run_scripts_is_told_so(server, new_server, 
 
 
 @paired
-def test_a_user_without_the_right_to_the_key_is_told_so(server, new_server, place_on):
-    """NOPERM on what a script touches, or on its key."""
+def test_a_user_without_permission_for_the_key_gets_an_error(server, new_server, place_on):
+    """The server answers NOPERM for a command or a key of the script."""
     server = new_server(server.kind)
     server.command("ACL", "SETUSER", "other", "on", ">pw", "~other:*", "&*", "+@all")
     client = place_on(server).connect(f"redis://other:pw@127.0.0.1:{server.port}")
@@ -255,8 +255,8 @@ def test_a_user_without_the_right_to_the_key_is_told_so(server, new_server, plac
 
 
 @paired
-def test_connections_that_are_cut_are_opened_again(place):
-    """A load balancer, a firewall, CLIENT KILL: nobody is told, nothing is lost."""
+def test_cut_connections_are_opened_again(place):
+    """A load balancer or CLIENT KILL cuts connections; no lease is lost and no event is emitted."""
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
     held = client.lock("x", ttl=1.0).acquire()
@@ -277,7 +277,7 @@ def test_connections_that_are_cut_are_opened_again(place):
 
 @paired
 def test_a_killed_client_is_connected_again_and_keeps_its_leases(place):
-    """CLIENT KILL by an operator is an accident like any other."""
+    """CLIENT KILL by an operator is a fault like any other."""
     client = place.connect()
     held = client.lock("x", ttl=1.0).acquire()
     place.until("renewed")
@@ -290,8 +290,8 @@ def test_a_killed_client_is_connected_again_and_keeps_its_leases(place):
 
 
 @paired
-def test_a_waiter_whose_subscription_was_killed_is_woken_all_the_same(place):
-    """The ear connects again by itself, and then asks once more."""
+def test_a_waiter_whose_subscription_was_killed_is_still_woken(place):
+    """The listener reconnects by itself and then checks once."""
     client, holder = place.connect(), place.connect()
     held = holder.lock("x").acquire()
     waiting = place.start(lambda: client.lock("x").acquire(timeout=20))
@@ -307,8 +307,8 @@ def test_a_waiter_whose_subscription_was_killed_is_woken_all_the_same(place):
 
 
 @paired
-def test_a_renewal_meets_a_foreign_value_and_the_lease_is_told_lost(place):
-    """Somebody wrote over the record: that is no lease any more, and no crash of the keeper either."""
+def test_a_renewal_that_meets_a_foreign_value_loses_the_lease(place):
+    """Another program overwrote the record: the lease is lost, and the keeper survives."""
     client = place.connect()
     lease = client.lock("x", ttl=1.0).acquire()
     place.server.command("DEL", "hf2:{x}")
@@ -321,8 +321,8 @@ def test_a_renewal_meets_a_foreign_value_and_the_lease_is_told_lost(place):
     client.lock("x").acquire(timeout=5).release()
 
 
-def test_commands_of_a_batch_that_are_unknown_are_each_sent_whole(sync):
-    """A pipeline meets NOSCRIPT for every command in it."""
+def test_unknown_scripts_of_a_batch_are_each_sent_with_their_text(sync):
+    """A pipeline gets NOSCRIPT for every command in it."""
     proxy = sync.proxy()
     client = sync.connect(proxy.url)
     leases = [client.lock(f"n{number}", ttl=1.5).acquire() for number in range(20)]

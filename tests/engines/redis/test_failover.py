@@ -1,4 +1,4 @@
-"""Servers that are replaced under held leases and waiters: the application does nothing, and nobody is told a lie."""
+"""Failovers under held leases and waiters: the application does nothing and gets no false answer."""
 
 import time
 
@@ -10,7 +10,7 @@ from holdfast.testing import eventually
 from holdfast.testing.servers import available
 from tests.support.clusters import Cluster
 
-# Longer than a failover on a busy machine, where sentinels vote more than once; nobody waits for it. A third of it may
+# Longer than a failover on a busy machine, where sentinels vote more than once; no test waits for it. A third of it may
 # have passed when the server is lost.
 TTL_S = 60
 KIND = next(iter(available()), "valkey")
@@ -18,14 +18,14 @@ NAMES = [f"held/{number}" for number in range(30)]
 
 
 def hold(place, client):
-    """Leases on every server, and all of it known to the replicas."""
+    """Hold leases on every server, and wait until the replicas have them."""
     held = [client.lock(name, ttl=TTL_S).acquire(timeout=5) for name in NAMES]
     place.server.wait_replicated()
     return held
 
 
 def waiters(place, name, count):
-    """Clients of their own that wait for the name, in order."""
+    """Start clients that wait for the name, in order."""
     waiting = []
     watcher = place.connect()
     for number in range(count):
@@ -36,7 +36,7 @@ def waiters(place, name, count):
 
 
 def handed_on(lease, waiting):
-    """Release, and have each waiter release in turn; the fences in that order."""
+    """Release, let each waiter release in turn, and return the fences in that order."""
     fences = [lease.fence]
     lease.release()
     for each in waiting:
@@ -47,19 +47,19 @@ def handed_on(lease, waiting):
 
 
 def ours(server):
-    """The connections of our clients to a server."""
+    """Return the connections of our clients to a server."""
     return [line for line in server.command("CLIENT", "LIST").split(b"\n") if b" name=holdfast " in line]
 
 
 def stands(client, lease):
-    """What the servers say of a lease that is not lost."""
+    """Return the servers' view of a lease that is not lost."""
     now = client.show(lease.name)
     return not lease.lost and now.fence == lease.fence and now.holder is not None
 
 
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
-def test_leases_and_waiters_outlive_a_server_that_is_replaced(grouped, fault):
-    """What was replicated goes on: nobody loses a lease, nobody loses a place, and nobody is told of it."""
+def test_leases_and_waiters_survive_the_replacement_of_a_server(grouped, fault):
+    """Replicated state continues: no lease and no place in the line is lost, and no event reports a loss."""
     client = grouped.connect()
     held = hold(grouped, client)
     waiting = waiters(grouped, NAMES[0], 3)
@@ -80,7 +80,7 @@ def test_leases_and_waiters_outlive_a_server_that_is_replaced(grouped, fault):
 
 @pytest.mark.acceptance("A1-25")
 def test_a_graceful_failover_loses_no_lease_and_no_place(grouped):
-    """Nobody is told anything: no lease is lost, none is granted twice, and the queue stands as it stood."""
+    """No lease is lost or granted twice, and the waiting line is unchanged."""
     client = grouped.connect()
     held = hold(grouped, client)
     waiting = waiters(grouped, NAMES[0], 2)
@@ -88,7 +88,7 @@ def test_a_graceful_failover_loses_no_lease_and_no_place(grouped):
     before = grouped.server.server_of(NAMES[0])
     grouped.server.failover(before)
     if "+sentinel" in grouped.server.url:
-        # It lives on and knows nothing for some seconds; our clients are told by a sentinel, and leave it.
+        # The old primary does not know of the failover for some seconds; a sentinel informs our clients.
         eventually(lambda: ours(before) == [], 10, "all to leave the former primary")
 
     fences = handed_on(held[0], waiting)
@@ -99,8 +99,8 @@ def test_a_graceful_failover_loses_no_lease_and_no_place(grouped):
     assert grouped.kinds("lost") == []
 
 
-def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
-    """The servers are there and only have to agree: that is worth the caller's patience, not an error."""
+def test_an_acquire_during_a_failover_waits_for_its_end(grouped):
+    """The servers only have to agree, so the caller waits instead of getting an error."""
     client = grouped.connect()
     client.lock(NAMES[0]).acquire(timeout=5).release()
     newcomer = grouped.connect()
@@ -114,8 +114,8 @@ def test_whoever_asks_during_a_failover_waits_for_its_end(grouped):
 
 
 @lengthy
-def test_whoever_asks_while_nobody_serves_has_the_patience_it_was_given(grouped):
-    """Longer than one exchange may take, and for the first time: the others answer, so that it is worth waiting."""
+def test_an_acquire_without_a_primary_waits_until_its_timeout(grouped):
+    """The wait may exceed one exchange, even at first contact, because other servers answer."""
     newcomer, group = grouped.connect(), grouped.server
     owner = group.server_of(NAMES[0])
     gone = [owner, *group.replicas_of(owner)] if "+cluster" in group.url else group.servers
@@ -131,8 +131,8 @@ def test_whoever_asks_while_nobody_serves_has_the_patience_it_was_given(grouped)
 
 
 @lengthy
-def test_a_server_that_comes_back_finds_its_place_taken(grouped):
-    """It was frozen, so that it believes itself to be what it was; nobody of ours asks it any more."""
+def test_a_returning_primary_is_not_used(grouped):
+    """The frozen server still believes that it is the primary, but no client of ours uses it."""
     client, other = grouped.connect(), grouped.connect()
     held = client.lock(NAMES[0], ttl=9).acquire(timeout=5)
     other.lock(NAMES[0]).try_acquire()
@@ -140,9 +140,9 @@ def test_a_server_that_comes_back_finds_its_place_taken(grouped):
     server = grouped.server.server_of(NAMES[0])
     server.freeze()
     grouped.server.wait_replaced(server)
-    grouped.until("renewed", timeout=TTL_S)  # by now the client has found the new one
+    grouped.until("renewed", timeout=TTL_S)  # by now the client has found the new primary
     with pytest.raises(NotAcquired):
-        other.lock(NAMES[0]).acquire(timeout=10)  # and so has this one
+        other.lock(NAMES[0]).acquire(timeout=10)  # and so has this client
     server.thaw()
 
     until = time.monotonic() + 2
@@ -153,8 +153,8 @@ def test_a_server_that_comes_back_finds_its_place_taken(grouped):
 
 
 @lengthy
-def test_leases_that_all_servers_forgot_are_told_as_lost(grouped):
-    """They all start again, without their data: holders are told, waiters are served in some order, fences grow."""
+def test_leases_that_all_servers_forgot_are_lost(grouped):
+    """All servers restart without data: holders learn of the loss, waiters are served in some order, fences grow."""
     client = grouped.connect()
     held = [client.lock(name, ttl=6).acquire(timeout=5) for name in NAMES]
     waiting = waiters(grouped, NAMES[0], 2)
@@ -166,7 +166,7 @@ def test_leases_that_all_servers_forgot_are_told_as_lost(grouped):
     first = eventually(lambda: next((each for each in waiting if each.done()), None), 60, "a waiter that is served")
     fences = [held[0].fence, first.result().fence]
     for lease in held:
-        eventually(lambda lease=lease: lease.lost, 30, f"{lease!r} to be told as lost")
+        eventually(lambda lease=lease: lease.lost, 30, f"{lease!r} to be lost")
         with pytest.raises(LeaseLost):
             lease.release()
     first.result().release()
@@ -177,8 +177,8 @@ def test_leases_that_all_servers_forgot_are_told_as_lost(grouped):
 
 
 @lengthy
-def test_a_server_that_nobody_replaces_is_told_when_patience_ends(clustered):
-    """A master and its replica are gone: bounded tries, then `Unavailable`, which says why."""
+def test_a_missing_primary_raises_unavailable_at_the_timeout(clustered):
+    """A master and its replica are gone: after bounded tries `Unavailable` gives the reason."""
     client = clustered.connect()
     name = NAMES[0]
     client.lock(name).acquire(timeout=5).release()
@@ -195,7 +195,7 @@ def test_a_server_that_nobody_replaces_is_told_when_patience_ends(clustered):
 
 
 def test_a_silent_master_does_not_cost_the_leases_on_the_others(place_in):
-    """One thread keeps them all. Nobody takes its place, so that its leases lapse; those of the others are renewed."""
+    """One keeper thread renews all leases. Those on the silent master expire; the others are renewed."""
     settings = ("--cluster-require-full-coverage", "no")
     with Cluster(KIND, replicas=0, arguments=settings) as cluster:
         place = place_in(cluster)

@@ -1,4 +1,4 @@
-"""A forked child sends nothing on its parent's connections, and the parent's leases go on."""
+"""A forked child sends nothing on its parent's connections, and the parent keeps its leases."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ WAIT_S = 20
 
 
 def in_child(work):
-    """Run this in a forked child; its exit code is 0 if it went well."""
+    """Run a function in a forked child; its exit code is 0 after success."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -50,8 +50,8 @@ def silent(proxy):
     return proxy.bytes_up == before
 
 
-def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
-    """Bytes of two processes on one socket would be answers to the wrong questions."""
+def test_a_child_that_ends_sends_nothing_on_inherited_connections(slow):
+    """Bytes of two processes on one socket would mix up the answers."""
     proxy = slow.proxy()
     client, other = slow.connect(proxy.url), slow.connect()
     blocker = other.lock("y").acquire()
@@ -59,7 +59,7 @@ def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
     waiting = slow.start(lambda: client.lock("y").acquire(timeout=20))
     slow.until_queued(other, "y", 1)
     eventually(lambda: proxy.count(lambda words: words[0] == b"SUBSCRIBE"))
-    eventually(lambda: silent(proxy), what="silence")  # who has begun to listen asks once more
+    eventually(lambda: silent(proxy), what="silence")  # a new listener checks once more
     proxy.reset()
     standing = proxy.open
 
@@ -71,16 +71,16 @@ def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
     assert ended_well(in_child(child))
 
     time.sleep(0.1)
-    # The parent may have said that it waits, and asked whether it still has to, also on a connection that is new, which
-    # begins with a few words that are no scripts. A child that ends would give back, or leave.
-    said = [
+    # The parent may send heartbeats and checks, also on a new connection, which begins with commands that are no
+    # scripts. A child that ends would release or unsubscribe.
+    sent = [
         sent.words
         for sent in proxy.sent
         if not (calls_of(WaiterHeartbeat)(sent.words) or calls_of(Acquire)(sent.words))
     ]
-    assert [words for words in said if words[0] in (b"EVALSHA", b"EVAL", b"QUIT", b"UNSUBSCRIBE")] == []
+    assert [words for words in sent if words[0] in (b"EVALSHA", b"EVAL", b"QUIT", b"UNSUBSCRIBE")] == []
     assert proxy.bytes_up == sum(len(pack(*sent.words)) for sent in proxy.sent)
-    assert proxy.open >= standing  # whatever the child has closed would be closed for its parent
+    assert proxy.open >= standing  # the child must not close connections of its parent
     lease.check()
     blocker.release()
     waiting.result().release()
@@ -88,8 +88,8 @@ def test_a_child_that_ends_sends_nothing_on_what_it_inherited(slow):
     assert slow.kinds("lost") == []
 
 
-def test_a_child_that_works_on_opens_connections_of_its_own(sync):
-    """It may use the same client object; nothing of it travels on the parent's sockets."""
+def test_a_child_that_continues_opens_its_own_connections(sync):
+    """The child may use the same client object, but never the parent's sockets."""
     proxy = sync.proxy()
     client = sync.connect(proxy.url)
     lease = client.lock("x", ttl=1.5).acquire()
@@ -117,8 +117,8 @@ def test_a_child_that_works_on_opens_connections_of_its_own(sync):
     assert sync.kinds("lost") == []
 
 
-def test_a_lease_that_the_child_took_is_its_own(sync):
-    """The child is another client: other owner, other token, other subscription."""
+def test_a_lease_of_the_child_belongs_to_the_child(sync):
+    """The child is another client with its own holder, token and subscription."""
     client = sync.connect()
     client.lock("warm").acquire().release()
     reads, writes = os.pipe()
@@ -143,8 +143,8 @@ def test_a_lease_that_the_child_took_is_its_own(sync):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_child_finds_its_own_way_to_many_servers(grouped):
-    """What the parent knows of them is no secret; its connections, subscriptions and threads are its own."""
+def test_a_child_connects_to_many_servers_by_itself(grouped):
+    """The child may use the known topology, but not the connections, subscriptions and threads of its parent."""
     client, names = grouped.connect(), [f"x{number}" for number in range(6)]
     held = [client.lock(name, ttl=20).acquire(timeout=5) for name in names]
 

@@ -1,4 +1,4 @@
-"""A thread that waits blocks on the server, with the acquire that confirms its offer already behind it."""
+"""A waiting thread blocks on the server, with the confirming acquire already queued behind the block."""
 
 import contextlib
 import os
@@ -19,17 +19,17 @@ from tests.support.proxy import named
 
 TTL_S = 30
 FROZEN_TTL_S = 3
-# An offer that nobody confirms, and what the scheduler of a busy machine adds.
+# An unconfirmed offer, plus the delay of a busy machine.
 SOON_S = 1.0 + 2.0
 
 
 def blocked(server):
-    """How many clients block on the server."""
+    """Return how many clients block on the server."""
     return int(server.command("INFO", "clients").split(b"blocked_clients:")[1].split(b"\r\n")[0])
 
 
 def wait_for_ever(url, name, ttl=TTL_S):
-    """What a worker process does: it waits for a lease that it may never see."""
+    """Run in a worker process: wait for a lease."""
     client = holdfast.connect(url)
     testing.send_line("waiting")
     client.lock(name, ttl=ttl).acquire()
@@ -37,7 +37,7 @@ def wait_for_ever(url, name, ttl=TTL_S):
 
 
 def test_a_hand_over_costs_a_waiting_thread_no_round_trip_after_the_offer(sync):
-    """Its acquire has been sent before: what comes back is the lease."""
+    """The acquire was sent before, so the next reply is the lease."""
     proxy = sync.proxy()
     holder, client = sync.connect(), sync.connect(proxy.url)
     first = holder.lock("x", ttl=TTL_S).acquire()
@@ -56,8 +56,8 @@ def test_a_hand_over_costs_a_waiting_thread_no_round_trip_after_the_offer(sync):
 
 
 @pytest.mark.parametrize(("ttl", "timeout"), [(30, None), (30, 20), (30, 5), (30, 2), (30, 1), (3600, 600), (0.6, 5)])
-def test_a_waiter_is_woken_at_once_whatever_its_ttl_and_its_patience(sync, ttl, timeout):
-    """It may block on the server or listen; what the server was told and what the waiter does must be the same."""
+def test_a_waiter_wakes_up_at_once_with_any_ttl_and_timeout(sync, ttl, timeout):
+    """The waiter blocks or listens, as it announced to the server."""
     holder, client = sync.connect(), sync.connect()
     first = holder.lock("x", ttl=TTL_S).acquire()
     waiting = sync.start(lambda: (client.lock("x", ttl=ttl).acquire(timeout=timeout), time.monotonic()))
@@ -68,13 +68,13 @@ def test_a_waiter_is_woken_at_once_whatever_its_ttl_and_its_patience(sync, ttl, 
     first.release()
     second, got = waiting.result()
 
-    assert got - released < 0.6  # an offer that was not heard lapses after a second
+    assert got - released < 0.6  # a missed offer expires after a second
     assert second.remaining() > ttl / 2
     second.release()
 
 
-def test_a_waiter_that_died_is_not_handed_the_lease(sync, holdfast_workers):
-    """Its connection ends with it, and so does the acquire that it had sent ahead."""
+def test_a_dead_waiter_does_not_get_the_lease(sync, holdfast_workers):
+    """Its connection ends with the process, and so does the queued acquire."""
     client = sync.connect()
     first = client.lock("x", ttl=TTL_S).acquire()
     dead = holdfast_workers.start(f"{__file__}:wait_for_ever", url=sync.server.url, name="x")
@@ -89,11 +89,11 @@ def test_a_waiter_that_died_is_not_handed_the_lease(sync, holdfast_workers):
 
     assert time.monotonic() - began < SOON_S
     second.release()
-    sync.server.command("FLUSHALL")  # the place of the dead would stand until its mark lapses
+    sync.server.command("FLUSHALL")  # the dead waiter would stay until its heartbeat expires
 
 
 def test_a_frozen_waiter_keeps_the_lease_for_its_ttl_and_no_longer(sync, holdfast_workers):
-    """The server confirms for it while it sleeps: as if it had been frozen a moment after it got the lease."""
+    """The server runs the queued confirmation, as if the waiter froze a moment after the grant."""
     client = sync.connect()
     first = client.lock("x", ttl=TTL_S).acquire()
     frozen = holdfast_workers.start(f"{__file__}:wait_for_ever", url=sync.server.url, name="x", ttl=FROZEN_TTL_S)
@@ -110,8 +110,8 @@ def test_a_frozen_waiter_keeps_the_lease_for_its_ttl_and_no_longer(sync, holdfas
     second.release()
 
 
-def test_a_long_wait_gives_its_connection_back_and_listens(sync):
-    """Only the first moments are spent on the server: a wait of hours must not hold a connection."""
+def test_a_long_wait_returns_its_connection_and_listens(sync):
+    """A waiter blocks on the server for a moment only: a wait of hours must not hold a connection."""
     client = sync.connect()
     first = client.lock("x", ttl=TTL_S).acquire()
     waiting = sync.start(lambda: client.lock("x", ttl=0.6).acquire())
@@ -125,8 +125,8 @@ def test_a_long_wait_gives_its_connection_back_and_listens(sync):
     assert time.monotonic() - began < SOON_S
 
 
-def test_only_so_many_threads_of_a_client_block_at_once(sync):
-    """Connections for waiting are bounded per client; the others listen, and all of them get their turn."""
+def test_a_limited_number_of_threads_blocks_at_once(sync):
+    """The number of waiting connections is bounded; the other waiters listen, and all get their turn."""
     client, count = sync.connect(), transport_blocking._POPPING_MAX + 4
     first = client.lock("x", ttl=TTL_S).acquire()
     waiting = [sync.start(lambda: client.lock("x", ttl=TTL_S).acquire().release()) for _ in range(count)]
@@ -142,7 +142,7 @@ def test_only_so_many_threads_of_a_client_block_at_once(sync):
 
 
 def test_closing_ends_a_wait_on_the_server(sync):
-    """A thread that blocks there would else hear of the end only when its turn comes."""
+    """Otherwise a blocked thread would notice the close only at its turn."""
     client = sync.connect()
     first = sync.connect().lock("x", ttl=TTL_S).acquire()
     waiting = sync.start(lambda: client.lock("x", ttl=TTL_S).acquire())
@@ -157,8 +157,8 @@ def test_closing_ends_a_wait_on_the_server(sync):
     first.release()
 
 
-def test_a_cut_during_the_wait_costs_a_moment_and_no_place(sync):
-    """The acquire that was sent ahead may or may not have been applied: it is sent again, with the same token."""
+def test_a_cut_connection_during_the_wait_loses_no_place(sync):
+    """The queued acquire may have been applied, so the client resends it with the same token."""
     proxy = sync.proxy()
     holder, client = sync.connect(), sync.connect(proxy.url)
     first = holder.lock("x", ttl=TTL_S).acquire()
@@ -179,8 +179,8 @@ def test_a_cut_during_the_wait_costs_a_moment_and_no_place(sync):
 
 @pytest.mark.parametrize("right", ["-blpop", "-rpush"])
 @pytest.mark.parametrize("face", ["blocking"])
-def test_who_may_not_block_on_the_server_listens(server, new_server, place_on, right):
-    """A missing right makes the wake-up late and nothing else."""
+def test_a_client_without_permission_to_block_listens(server, new_server, place_on, right):
+    """A missing permission only makes the wake-up late."""
     strict = new_server(server.kind)
     strict.command("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", right)
     place = place_on(strict, "blocking")
@@ -195,8 +195,8 @@ def test_who_may_not_block_on_the_server_listens(server, new_server, place_on, r
     assert place.kinds("lost", "unavailable") == []
 
 
-def test_a_command_costs_the_same_whether_two_wait_or_thousands(sync):
-    """A script that read the whole queue would hold up everybody on the server, at each hand-over."""
+def test_a_command_costs_the_same_with_two_or_thousands_of_waiters(sync):
+    """A script that read the whole line would block the server at each hand-over."""
     peer, server = sync.peer(), sync.server
     assert isinstance(peer.send(Acquire("x", "first", "", 20_000, wait=True)), Granted)
 
@@ -216,14 +216,14 @@ def test_a_command_costs_the_same_whether_two_wait_or_thousands(sync):
     many = hand_over("t0", "t1")
 
     for calls in (few, many):
-        calls.pop(b"cmdstat_pexpire", None)  # now and then the ends of the keys are set anew
+        calls.pop(b"cmdstat_pexpire", None)  # the expiry of the keys is set now and then
     assert many == few
     assert b"cmdstat_hmget" not in many
     server.command("FLUSHALL")
 
 
-def test_a_subscription_that_has_fallen_silent_is_noticed(sync, monkeypatch, caplog):
-    """A cut without a word leaves a connection that looks alive; whoever trusted it would never be woken again."""
+def test_a_silent_subscription_is_detected(sync, monkeypatch, caplog):
+    """A silent cut leaves a connection that looks alive, and its waiters would never wake up."""
     monkeypatch.setattr(ear, "_QUIET_S", 0.2)
     proxy = sync.proxy()
     client = sync.connect(f"{proxy.url}?socket_timeout=0.3")
@@ -241,8 +241,8 @@ def test_a_subscription_that_has_fallen_silent_is_noticed(sync, monkeypatch, cap
     assert len(late) == 1
 
 
-def test_a_lost_answer_casts_doubt_on_the_subscription_at_once(sync, monkeypatch):
-    """What has happened to one connection has mostly happened to both, and whoever does not hear its turn loses it."""
+def test_a_lost_reply_checks_the_subscription_at_once(sync, monkeypatch):
+    """A fault of one connection often affects both, and a waiter that misses its offer loses its turn."""
     monkeypatch.setattr(ear, "_QUIET_S", 3600.0)
     proxy = sync.proxy()
     client = sync.connect(f"{proxy.url}?socket_timeout=0.3")
@@ -252,15 +252,15 @@ def test_a_lost_answer_casts_doubt_on_the_subscription_at_once(sync, monkeypatch
     eventually(lambda: proxy.count(subscribes) == 1)
 
     proxy.half_open(new=False)
-    client.lock("y").acquire().release()  # a link of the client has no answer, and another is taken
+    client.lock("y").acquire().release()  # one connection gets no answer, and the client uses another
 
     eventually(lambda: proxy.count(subscribes) >= 2, 10, "a second subscription")
     first.release()
     waiting.result().release()
 
 
-def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
-    """A hundred waiters that dial twenty times a second each would be the next trouble of a server in trouble."""
+def test_an_absent_server_gets_fewer_and_fewer_connections(sync, monkeypatch):
+    """A hundred waiters that reconnect twenty times a second would overload a recovering server."""
     proxy = sync.proxy()
     client = sync.connect(proxy.url)
     first = sync.connect().lock("x", ttl=TTL_S).acquire()
@@ -285,8 +285,8 @@ def test_a_server_that_is_away_is_asked_ever_less_often(sync, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_a_link_that_nobody_closed_closes_each_of_its_descriptors_once(sync):
-    """A descriptor with two owners is closed twice, and by the second time it may be somebody else's file."""
+def test_an_unclosed_connection_closes_each_descriptor_once(sync):
+    """A descriptor that is closed twice may belong to another file the second time."""
     link = RedisConnection(sync.connect()._client.engine.connector)
     inner, outer = link._socket.fileno(), link._out.fileno()
 
@@ -305,8 +305,8 @@ def _is_open(fd):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_at_maxmemory_whoever_stands_in_the_queue_keeps_its_place_and_its_turn(server, new_server, place_on):
-    """Asking again changes nothing of the order, so a full server must not refuse it."""
+def test_at_maxmemory_a_waiter_keeps_its_place_and_its_turn(server, new_server, place_on):
+    """A repeated acquire does not change the order, so a full server must accept it."""
     full = new_server(server.kind)
     place = place_on(full, "blocking")
     client = place.connect()
@@ -315,7 +315,7 @@ def test_at_maxmemory_whoever_stands_in_the_queue_keeps_its_place_and_its_turn(s
     eventually(lambda: blocked(full) == 1)
     full.command("CONFIG", "SET", "maxmemory", 1)
 
-    eventually(lambda: blocked(full) == 0)  # it has asked again, and listens from now on
+    eventually(lambda: blocked(full) == 0)  # it has sent its acquire again and listens now
     time.sleep(0.3)
     first.release()
     lease = waiting.result()
@@ -329,8 +329,8 @@ def test_at_maxmemory_whoever_stands_in_the_queue_keeps_its_place_and_its_turn(s
 @pytest.mark.parametrize(
     "lost", [":line", ":waiters", ":heartbeats", ":line :waiters", ":line :waiters :heartbeats", ""]
 )
-def test_a_queue_that_lost_a_part_of_itself_goes_on(sync, lost):
-    """A key may be evicted or deleted. Places may be lost with it, and turns; nobody may be stuck or told a riddle."""
+def test_a_waiting_line_with_a_lost_key_continues(sync, lost):
+    """After an eviction or deletion, places may be lost, but no waiter may hang."""
     client, other = sync.connect(), sync.connect()
     first = client.lock("x", ttl=TTL_S).acquire()
 
@@ -342,7 +342,7 @@ def test_a_queue_that_lost_a_part_of_itself_goes_on(sync, lost):
     sync.until_queued(client, "x", 2)
 
     sync.server.command("DEL", *(f"hf2:{{x}}{part}" for part in lost.split(" ")))
-    time.sleep(0.5)  # both have asked again meanwhile, and found what was left
+    time.sleep(0.5)  # both have sent their acquire again
     with contextlib.suppress(LeaseLost):
         first.release()
 
@@ -350,4 +350,4 @@ def test_a_queue_that_lost_a_part_of_itself_goes_on(sync, lost):
     assert len(fences) == 2
     assert min(fences) > first.fence
     assert sync.kinds("unavailable") == []
-    sync.server.command("FLUSHALL")  # what is left of a lost record ends by itself, later
+    sync.server.command("FLUSHALL")  # the rest of a lost record would expire later

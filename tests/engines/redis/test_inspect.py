@@ -1,4 +1,4 @@
-"""What is on the server, and by which ways it is reached."""
+"""The keys on the server, and the ways to connect."""
 
 import asyncio
 import os
@@ -28,8 +28,8 @@ def keys_of(server):
 
 
 @pytest.mark.acceptance("A0-3", "G-10")
-def test_a_hold_keeps_one_record_and_a_release_leaves_one_that_ends(place):
-    """The record has its token and a bounded life; what stays is the last fence, for as long as it was asked to."""
+def test_a_held_lease_is_one_record_and_a_release_leaves_one_that_expires(place):
+    """The record has its token and an expiry; the last fence stays for `fence_memory`."""
     client = place.connect(fence_memory=2)
     lease = client.lock("x", ttl=10).acquire()
 
@@ -45,8 +45,8 @@ def test_a_hold_keeps_one_record_and_a_release_leaves_one_that_ends(place):
 
 
 @pytest.mark.acceptance("A0-3")
-def test_waiters_are_kept_in_documented_keys_that_end_too(place):
-    """The queue, its seats and the signs of life share the record's slot, and end not long after it."""
+def test_waiters_are_stored_in_documented_keys_that_expire(place):
+    """The waiting line, the waiters and the heartbeats share the record's slot, and expire soon after it."""
     client, other = place.connect(), place.connect()
     held = client.lock("x", ttl=10).acquire()
     waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
@@ -63,8 +63,8 @@ def test_waiters_are_kept_in_documented_keys_that_end_too(place):
 
 
 @pytest.mark.acceptance("A0-3")
-def test_after_its_memory_nothing_is_left_of_a_name(sync):
-    """Then nothing stays: no key for every name that was ever used."""
+def test_after_fence_memory_nothing_is_left_of_a_name(sync):
+    """No key stays for a name that is no longer used."""
     client = sync.connect(fence_memory=1)
     with client.lock("x") as first:
         pass
@@ -78,7 +78,7 @@ def test_after_its_memory_nothing_is_left_of_a_name(sync):
 @pytest.mark.acceptance("C-13", "A4-11")
 @pytest.mark.parametrize("name", ["a:b", "{", "}", "{}", "a}b{c", "%7D", "spaces and\nlines", "名前", "x" * 512, "*?["])
 def test_all_keys_of_a_name_share_one_slot_whatever_the_name(sync, name):
-    """One step touches one slot; and no name can reach into the keys of another."""
+    """One step touches one slot, and no name collides with the keys of another."""
     client, other = sync.connect(), sync.connect()
     held = client.lock(name).acquire()
     waiting = sync.start(lambda: other.lock(name).acquire(timeout=20))
@@ -93,7 +93,7 @@ def test_all_keys_of_a_name_share_one_slot_whatever_the_name(sync, name):
 
 @pytest.mark.acceptance("C-13")
 def test_no_two_names_share_a_key(sync):
-    """Escaping must not make one name of two."""
+    """Escaping keeps different names different."""
     client = sync.connect()
     names = ["}", "%7D", "%257D", "{", "a", "a}:line", "a:line", "{a}", "hf2:{a}"]
     leases = [client.lock(name).acquire(timeout=0) for name in names]
@@ -106,8 +106,8 @@ def test_no_two_names_share_a_key(sync):
 
 @pytest.mark.acceptance("A0-24", "C-23")
 @pytest.mark.parametrize("hidden", ["redis", "hiredis"])
-def test_without_a_client_library_all_else_works_and_redis_gives_one_clear_error(tmp_path, hidden):
-    """The core needs nothing; an extra that is missing is said when it is asked for, and how to get it."""
+def test_without_a_client_library_only_redis_fails_with_one_clear_error(tmp_path, hidden):
+    """The core needs no package; the error of a missing extra names the `pip install` line."""
     program = f"""
 import sys
 sys.modules[{hidden!r}] = None
@@ -134,8 +134,8 @@ for url in ("redis://localhost", "rediss://localhost", "valkey://localhost", "un
 
 
 @pytest.mark.acceptance("A0-24")
-def test_where_nothing_is_installed_the_core_still_works(tmp_path):
-    """Not hidden but absent: a Python without any package."""
+def test_the_core_works_without_any_package(tmp_path):
+    """The test uses a Python without any package."""
     program = (
         "import holdfast\n"
         "with holdfast.connect('memory://') as hf, hf.lock('x'): pass\n"
@@ -152,8 +152,8 @@ def test_where_nothing_is_installed_the_core_still_works(tmp_path):
 
 
 @pytest.mark.parametrize("library", [redis.Redis, redis.asyncio.Redis], ids=["sync", "asyncio"])
-def test_a_client_of_the_user_gives_its_settings_and_is_left_alone(new_server, place_on, library):
-    """We open our own connections to the same server, database and user; theirs is neither used nor closed."""
+def test_the_settings_of_a_users_client_are_copied(new_server, place_on, library):
+    """Holdfast opens its own connections to the same server, database and user, and never uses or closes the user's."""
     server = new_server(password="pw")
     theirs = library(host="127.0.0.1", port=server.port, db=4, password="pw", client_name="theirs")
     place = place_on(server)
@@ -206,15 +206,15 @@ def exotic():
 @pytest.mark.parametrize(
     "kind", ["replicas of a sentinel", "valkey-py", "own connect function", "strange", "number", "bytes"]
 )
-def test_a_client_that_cannot_be_copied_is_refused_before_any_input_or_output(kind):
-    """A guess would open connections that lead somewhere else."""
+def test_a_client_that_cannot_be_copied_is_refused_before_any_io(kind):
+    """A guess could connect to another server."""
     with pytest.raises(InvalidConfig):
         holdfast.connect(exotic()[kind])
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey", "REDIS"])
 def test_every_scheme_for_a_plain_server_leads_to_it(place, scheme):
-    """Valkey speaks the same protocol; a scheme is written as people like."""
+    """Valkey has the same protocol; all schemes work."""
     client = place.connect(f"{scheme}://127.0.0.1:{place.server.port}")
 
     client.lock("x").acquire().release()
@@ -223,8 +223,8 @@ def test_every_scheme_for_a_plain_server_leads_to_it(place, scheme):
 
 
 @paired
-def test_a_socket_file_is_a_way_in(server, new_server, place_on):
-    """`unix://` for a server on the same host, with password and database."""
+def test_a_unix_socket_works(server, new_server, place_on):
+    """`unix://` connects to a server on the same host, with password and database."""
     server = new_server(server.kind, unix=True, password="pw")
     place = place_on(server)
     client, other = place.connect(f"{server.url}?db=2"), place.connect(f"{server.url}?db=2")
@@ -241,7 +241,7 @@ def test_a_socket_file_is_a_way_in(server, new_server, place_on):
 
 @paired
 def test_database_user_and_password_come_from_the_url(server, new_server, place_on):
-    """The usual form, percent-encoded."""
+    """The URL has the usual form, percent-encoded."""
     server = new_server(server.kind)
     server.command("ACL", "SETUSER", "ann/bob", "on", ">p@ss/word#1", "~*", "&*", "+@all")
     place = place_on(server)
@@ -254,13 +254,13 @@ def test_database_user_and_password_come_from_the_url(server, new_server, place_
 
 @pytest.mark.parametrize("path", ["/jobs", "/1x", "/1/2", "/-1", "/²"])
 def test_a_path_that_is_no_database_is_refused(path):
-    """It would quietly mean database 0, and two services with one typo would not exclude each other."""
+    """Otherwise a typo would mean database 0, and two services would not exclude each other."""
     with pytest.raises(InvalidConfig):
         holdfast.connect(f"redis://127.0.0.1:1{path}")
 
 
-def test_an_unknown_option_is_refused_and_timeouts_are_taken(one_server):
-    """An option that nobody reads is a mistake that nobody would notice."""
+def test_an_unknown_option_is_refused_and_timeouts_are_used(one_server):
+    """An ignored option would hide a mistake."""
     url = f"redis://127.0.0.1:{one_server.port}"
     with pytest.raises(InvalidConfig):
         holdfast.connect(f"{url}?max_connections=3")
@@ -271,8 +271,8 @@ def test_an_unknown_option_is_refused_and_timeouts_are_taken(one_server):
         assert client._client.engine.connector.wire_s == 0.5
 
 
-def test_another_clock_is_refused(one_server):
-    """The server's clock decides; a hand-moved one would only seem to."""
+def test_a_test_clock_is_refused(one_server):
+    """The server's clock decides, so a test clock would have no effect."""
     from holdfast.testing.clock import ManualClock
 
     with pytest.raises(InvalidConfig):
@@ -287,15 +287,15 @@ def own_certificates(tmp_path_factory):
 
 
 @paired
-def test_leases_travel_through_tls(place, own_certificates):
-    """`rediss://` to a proxy that ends TLS: real handshakes, real records, on every kind of server."""
+def test_leases_work_over_tls(place, own_certificates):
+    """A proxy terminates TLS, with real handshakes, on every kind of server."""
     proxy = place.proxy(tls=own_certificates)
     client, other = place.connect(proxy.url), place.connect(proxy.url.replace("rediss", "valkeys"))
     held = client.lock("x", ttl=1.0).acquire()
     waiting = place.start(lambda: other.lock("x").acquire(timeout=20))
     place.until_queued(client, "x", 1)
     place.until("renewed")
-    time.sleep(0.6)  # an idle connection is looked at before it is used
+    time.sleep(0.6)  # the client checks an idle connection before it uses it
 
     held.release()
 
@@ -305,8 +305,8 @@ def test_leases_travel_through_tls(place, own_certificates):
     client.lock("x").acquire(timeout=5).release()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(slow, own_certificates):
-    """Without the authority there is no connection, and no lease."""
+def test_an_untrusted_certificate_is_refused(slow, own_certificates):
+    """Without the certificate authority there is no connection."""
     proxy = slow.proxy(tls=own_certificates)
     client = slow.connect(f"rediss://localhost:{proxy.port}")
 
@@ -317,8 +317,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(slow, own_certificates
     assert "certificate" in str(trouble.value)
 
 
-def test_a_server_with_tls_of_its_own_is_reached(own_certificates, new_server, place_on):
-    """The same with a server that speaks TLS itself, where there is one."""
+def test_a_server_with_tls_is_reached(own_certificates, new_server, place_on):
+    """The same with a server that speaks TLS itself."""
     if shutil.which("redis-server") is None:
         pytest.skip("put a redis-server on the PATH that is built with TLS: those of the wheels are not")
     try:
@@ -340,7 +340,7 @@ def test_a_server_with_tls_of_its_own_is_reached(own_certificates, new_server, p
 
 
 def test_two_loops_of_one_process_have_their_own_clients(one_server):
-    """A client belongs to the loop it was made in."""
+    """A client belongs to the loop in which it was connected."""
 
     async def once(name):
         async with await aio.connect(one_server.url) as client, client.lock(name) as lease:
@@ -351,16 +351,16 @@ def test_two_loops_of_one_process_have_their_own_clients(one_server):
 
 @pytest.mark.parametrize("option", ["socket_timeout", "socket_connect_timeout"])
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "86400"])
-def test_a_timeout_that_no_wire_can_keep_is_refused_before_any_connection(option, value):
-    """Zero would fail every command, and without an end a frozen server would hold its callers for ever."""
+def test_an_impossible_timeout_is_refused_before_any_connection(option, value):
+    """Zero would fail every command, and infinity would block callers on a frozen server."""
     with pytest.raises(InvalidConfig) as refusal:
         holdfast.connect(f"redis://127.0.0.1:1?{option}={value}")
 
     assert option in str(refusal.value)
 
 
-def test_a_database_that_the_server_does_not_have_is_told_as_that(sync):
-    """ "Unreachable" would send people to look at the network."""
+def test_the_error_names_a_missing_database(sync):
+    """The error must not send people to check the network."""
     client = sync.connect(f"{sync.server.url}/9999")
 
     with pytest.raises(Unavailable) as trouble:
@@ -371,8 +371,8 @@ def test_a_database_that_the_server_does_not_have_is_told_as_that(sync):
     assert "database" in str(trouble.value)
 
 
-def test_a_port_without_tls_is_suspected_when_nobody_shakes_hands(sync):
-    """A plain server waits for the rest of what it takes for a command: nothing but silence tells of the mistake."""
+def test_a_failed_handshake_hints_at_a_port_without_tls(sync):
+    """A plain server waits for the rest of a command, so only silence shows the mistake."""
     client = sync.connect(f"rediss://127.0.0.1:{sync.server.port}?socket_connect_timeout=0.3")
 
     with pytest.raises(Unavailable) as trouble:

@@ -1,4 +1,4 @@
-"""Thousands of leases in one process, and what a lease costs on the wire."""
+"""Thousands of leases in one process, and the commands of one lease."""
 
 import re
 import threading
@@ -19,7 +19,7 @@ SLOW_US = 2000
 
 @pytest.mark.parametrize("face", ["blocking"])
 def test_thousands_of_leases_are_renewed_in_bounded_batches(new_server, place_on):
-    """One thread, one connection of its own, and no script that blocks the server for long."""
+    """The keeper uses one thread, one connection, and no script that blocks the server for long."""
     server = new_server(arguments=("--slowlog-log-slower-than", str(SLOW_US), "--slowlog-max-len", "1000"))
     place = place_on(server)
     proxy = place.proxy()
@@ -43,7 +43,7 @@ def test_thousands_of_leases_are_renewed_in_bounded_batches(new_server, place_on
         lease.release()
 
     assert each_us < SLOW_US / 10
-    assert len(slow) <= MANY / 100  # a machine that is busy elsewhere stops the server too
+    assert len(slow) <= MANY / 100  # a busy machine delays the server too
     assert len(keepers) == 1
     assert len({sent.connection for sent in renewals}) == 1
     assert names == 2
@@ -53,7 +53,7 @@ def test_thousands_of_leases_are_renewed_in_bounded_batches(new_server, place_on
 
 @pytest.mark.acceptance("C-12")
 def test_an_uncontended_pair_costs_two_round_trips(place):
-    """One to acquire, with its fence, and one to release; nothing before, between or after."""
+    """One round trip acquires and one releases; there is no other command."""
     proxy = place.proxy()
     client = place.connect(proxy.url)
     client.lock("x").acquire().release()
@@ -70,7 +70,7 @@ def test_an_uncontended_pair_costs_two_round_trips(place):
 
 
 def test_a_refused_attempt_costs_one_round_trip(place):
-    """`try_acquire` of a name that is held: one question, one answer, no undo."""
+    """`try_acquire` of a held name is one command and one answer, without an undo."""
     proxy = place.proxy()
     client, holder = place.connect(proxy.url), place.connect()
     held = holder.lock("x").acquire()
@@ -86,7 +86,7 @@ def test_a_refused_attempt_costs_one_round_trip(place):
 
 @pytest.mark.acceptance("A0-13")
 def test_short_work_under_a_long_ttl_sends_no_renewal(place):
-    """Nothing is due, so nothing is sent, and no connection is opened for it."""
+    """No renewal is due, so the keeper sends nothing and opens no connection."""
     proxy = place.proxy()
     client = place.connect(proxy.url)
     for _ in range(3):
@@ -99,8 +99,8 @@ def test_short_work_under_a_long_ttl_sends_no_renewal(place):
 
 
 @pytest.mark.acceptance("A0-18", "A0-16")
-def test_a_senseless_name_sends_nothing_and_a_closed_client_neither(place):
-    """Refused before any command, and nothing is opened after the end."""
+def test_an_invalid_name_and_a_closed_client_send_nothing(place):
+    """The refusal comes before any command, and a closed client opens no connection."""
     from holdfast import Closed, InvalidName
 
     proxy = place.proxy()
@@ -124,14 +124,14 @@ def test_a_senseless_name_sends_nothing_and_a_closed_client_neither(place):
 
 
 def test_all_waiters_of_a_client_share_one_subscription(place):
-    """Connections for waiting are bounded per client, never one per lock."""
+    """A client bounds its connections for waiting, and never uses one per lock."""
     client, holder = place.connect(), place.connect()
     held = [holder.lock(f"n{number}").acquire() for number in range(20)]
     waiting = [place.start(lambda number=number: client.lock(f"n{number}").acquire(timeout=20)) for number in range(20)]
     for number in range(20):
         place.until_queued(holder, f"n{number}", 1)
 
-    # Whoever stands in the queue is about to listen, or blocks on its bell and listens later.
+    # A waiter in line is about to listen, or blocks on its wake-up key and listens later.
     channels = eventually(lambda: place.server.command("PUBSUB", "CHANNELS", "hf2:*"), what="a subscription")
     for lease in held:
         lease.release()
@@ -142,7 +142,7 @@ def test_all_waiters_of_a_client_share_one_subscription(place):
 
 
 def test_the_most_urgent_leases_are_renewed_first_and_not_too_many_at_a_time():
-    """Of thousands that are due at once, those that are nearly lost must not wait for the others to be answered."""
+    """Nearly lost leases must not wait for the answers of thousands of others."""
     with holdfast.connect("memory://urgent") as client:
         calm = [client.lock(f"calm/{number}", ttl=60).acquire() for number in range(1100)]
         urgent = [client.lock(f"urgent/{number}", ttl=20).acquire() for number in range(3)]
@@ -166,20 +166,20 @@ def test_the_most_urgent_leases_are_renewed_first_and_not_too_many_at_a_time():
 
 @lengthy
 def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(clustered, monkeypatch):
-    """Each server is asked once for all that is due there, in writes of a hundred, and for nothing of the others."""
-    client = clustered.connect(f"{clustered.server.url}?socket_timeout=60")  # however busy the machine is
-    transport, told = client._client.keeper._transport, []
+    """Each server gets its own renewals in one batch, in writes of a hundred."""
+    client = clustered.connect(f"{clustered.server.url}?socket_timeout=60")  # even on a busy machine
+    transport, writes = client._client.keeper._transport, []
     tell = transport._send_all
 
     async def counted(lane, commands, count, limit_s):
-        told.append((lane.node.url, count))
+        writes.append((lane.node.url, count))
         return await tell(lane, commands, count, limit_s)
 
     names = [f"many/{number}" for number in range(10_000)]
     taken = [Acquire(name, f"token-{number}", "owner", 60_000, wait=False) for number, name in enumerate(names)]
     assert {type(answer) for answer in run(transport.apply_all(taken))} == {Granted}
     asked = [Renew(name, f"token-{number}", 60_000) for number, name in enumerate(names)]
-    run(transport.apply_all(asked[:100]))  # from now on the script is known everywhere
+    run(transport.apply_all(asked[:100]))  # now every server knows the script
     for server in clustered.server.masters():
         server.command("CONFIG", "RESETSTAT")
     monkeypatch.setattr(transport, "_tell", counted)
@@ -187,10 +187,10 @@ def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(cluster
     answers = run(transport.apply_all(asked))
 
     assert {type(answer) for answer in answers} == {Renewed}
-    batches = [url for at, (url, _) in enumerate(told) if at == 0 or told[at - 1][0] != url]
+    batches = [url for at, (url, _) in enumerate(writes) if at == 0 or writes[at - 1][0] != url]
     assert len(batches) == len(set(batches)) == 3
-    assert sum(count for _, count in told) == 10_000
-    assert len(told) <= 3 * (10_000 // 3 // 100 + 5)
+    assert sum(count for _, count in writes) == 10_000
+    assert len(writes) <= 3 * (10_000 // 3 // 100 + 5)
     stats = [server.command("INFO", "commandstats").decode() for server in clustered.server.masters()]
     counts = [int(re.search(r"cmdstat_evalsha:calls=(\d+)", text)[1]) for text in stats]
     assert sum(counts) == 10_000

@@ -1,4 +1,4 @@
-"""Messages with keys on a real server: strangers' keys, no memory, lost scripts, and nothing left behind."""
+"""Messages with keys on a real server: keys of other programs, no memory, lost scripts, and nothing left behind."""
 
 import pytest
 from redis_faces import Place
@@ -60,13 +60,13 @@ def dumped(server):
 
 
 def parts(server):
-    """Which keys the queue has, without those that end by themselves."""
+    """Return the keys of the queue, without those that expire by themselves."""
     return {key.decode().removeprefix(KEY) for key in server.command("KEYS", f"{KEY}*") if b":result:" not in key}
 
 
 @pytest.fixture
 def peer(server, loop):
-    """Somebody who speaks in plain commands to each kind of server."""
+    """A client that sends plain commands to each kind of server."""
     place = Place(server, "blocking", loop)
     yield place.peer()
     place.close()
@@ -75,7 +75,7 @@ def peer(server, loop):
 
 @pytest.fixture
 def one_peer(one_server, loop):
-    """The same on one server."""
+    """A client that sends plain commands to one server."""
     place = Place(one_server, "blocking", loop)
     yield place.peer()
     place.close()
@@ -113,8 +113,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("part", "command"), WRONG, ids=[f"{part}-{type(ask).__name__}" for part, ask in WRONG])
-def test_a_key_of_another_kind_is_told_and_no_order_is_changed_by_half(one_server, one_peer, part, command):
-    """T21, for messages with keys: whoever has written there, the command says so, and has changed nothing."""
+def test_a_key_of_a_wrong_type_is_an_error_and_changes_nothing(one_server, one_peer, part, command):
+    """T21, for messages with keys: another program has written there; the command fails and has changed nothing."""
     server, peer = one_server, one_peer
     for token in ("t1", "t2"):
         peer.send(Join("q", token, "", "me", LONG_MS))
@@ -142,8 +142,8 @@ def _late(server, token):
     return seconds * 1_000_000 + micros > float(server.command("ZSCORE", f"{KEY}:expiries", token))
 
 
-def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_server, place_on):
-    """At maxmemory nothing can be sent; all that takes away, gives back or hands on is done as ever."""
+def test_a_full_server_still_acks_requeues_and_takes_over_keyed_messages(server, new_server, place_on):
+    """At maxmemory nothing can be published; acks, releases and take-overs work as ever."""
     server = new_server(server.kind)
     peer = place_on(server, "blocking").peer()
     peer.send(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True, announce_expiry=True))
@@ -176,8 +176,8 @@ def test_a_full_server_lets_messages_with_keys_end_and_change_hands(server, new_
     server.command("FLUSHALL")
 
 
-def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
-    """T33 for keys: notes, lines and lives end with what they are about, by every way that a message may go."""
+def test_finished_messages_with_keys_leave_no_keys_behind(server, peer):
+    """T33 for keys: heads, lines and session keys end with their messages and sessions, for every outcome."""
     for kind in (ACK, REJECT, RELEASE, RETRY):
         peer.send(Join("q", "t1", "", "me", LONG_MS, announce_expiry=True))
         peer.send(keyed(kind, *(f"key {n % 40}" for n in range(120))))
@@ -198,8 +198,8 @@ def test_what_was_sent_with_keys_and_done_leaves_no_memory_behind(server, peer):
     assert 0 < server.command("PTTL", KEY) <= 62_000
 
 
-def test_a_server_that_has_forgotten_the_scripts_of_owners_is_told_them(one_server, one_peer):
-    """NOSCRIPT, at each of the new ones."""
+def test_a_server_that_has_forgotten_the_scripts_of_owners_gets_them_again(one_server, one_peer):
+    """NOSCRIPT, for each script of owners."""
     peer = one_peer
     peer.send(Join("q", "t1", "", "me", LONG_MS))
     peer.send(keyed("1", "a", "b"))
@@ -211,7 +211,7 @@ def test_a_server_that_has_forgotten_the_scripts_of_owners_is_told_them(one_serv
 
 
 def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
-    """T8 for keys: it is sent again, finds that the message is with whoever asks, and has the same fence."""
+    """T8 for keys: the resent command finds that its consumer has the message, and answers the same fence."""
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
     queue = client.queue("q")
@@ -226,8 +226,8 @@ def test_a_take_over_whose_reply_was_lost_is_answered_in_the_same_way(place):
     assert other.queue("q").check()
 
 
-def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server, peer):
-    """Whoever listens for ends of keys hears of it; those who did not ask for that cost nothing more."""
+def test_a_session_that_announces_its_expiry_has_a_key_that_expires_with_it(server, peer):
+    """The server publishes its expiry; other sessions cost no extra key."""
     life = f"{KEY}:alive:t1"
     peer.send(Join("q", "silent", "", "me", LONG_MS))
     peer.send(Join("q", "t1", "", "me", 20_000, announce_expiry=True))
@@ -249,8 +249,8 @@ def test_the_life_of_a_consumer_that_is_heard_is_a_key_that_ends_with_it(server,
     peer.send(Leave("q", "silent"))
 
 
-def test_whoever_claims_a_key_whose_first_was_deleted_lets_it_go_on(server, peer):
-    """What stands behind would wait for ever for a message that nobody has."""
+def test_a_claim_frees_a_key_whose_head_was_deleted(server, peer):
+    """Messages behind it would wait for ever for a message that does not exist."""
     peer.send(Join("q", "t1", "", "t1", LONG_MS))
     peer.send(keyed("1", "k", "k"))
     (entry,) = server.command("LRANGE", f"{KEY}:ready:", 0, -1)
@@ -264,8 +264,8 @@ def test_whoever_claims_a_key_whose_first_was_deleted_lets_it_go_on(server, peer
     assert peer.audit("q").faults == ()
 
 
-def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(server, peer):
-    """Somebody was here with a careless hand: who reads goes on, and `check` tells what is wrong."""
+def test_a_keyed_message_without_a_valid_text_blocks_no_consumer(server, peer):
+    """Another program has changed the data: consumers go on, and `check` reports the faults."""
     peer.send(Join("q", "t1", "", "me", LONG_MS))
     peer.send(keyed("1", "a", "a", "a", "b", "c"))
     first, second, third = (entry.decode() for entry in server.command("LRANGE", f"{KEY}:ready:", 0, -1))
@@ -298,8 +298,8 @@ def test_a_keyed_message_of_which_the_text_is_gone_or_foreign_stops_nobody(serve
     ],
     ids=lambda each: each[1] if isinstance(each, tuple) else None,
 )
-def test_a_broken_order_of_keys_is_told_by_the_audit(one_server, one_peer, careless, fault):
-    """An audit that cannot find anything proves nothing."""
+def test_the_check_finds_a_broken_order_of_keys(one_server, one_peer, careless, fault):
+    """A check that finds nothing proves nothing."""
     one_peer.send(keyed("1", "a", "a", "b"))
     assert one_peer.audit("q") == (3, ())
 
@@ -309,8 +309,8 @@ def test_a_broken_order_of_keys_is_told_by_the_audit(one_server, one_peer, carel
     assert fault in one_peer.audit("q").faults
 
 
-def test_two_messages_that_come_first_are_told_by_the_audit(one_server, one_peer):
-    """The one thing that must never be: two consumers with one key."""
+def test_the_check_finds_two_heads_of_a_key(one_server, one_peer):
+    """The state that must never be: two consumers with one key."""
     one_peer.send(keyed("1", "a"))
     one_server.command("DEL", f"{KEY}:heads")
     one_peer.send(keyed("2", "a"))
@@ -319,14 +319,14 @@ def test_two_messages_that_come_first_are_told_by_the_audit(one_server, one_peer
 
 
 def calls(server):
-    """How often each command was run, inside of scripts too."""
+    """Return how often each command was run, also inside scripts."""
     lines = server.command("INFO", "commandstats").decode().split("\r\n")
     pairs = (line.removeprefix("cmdstat_").partition(":calls=") for line in lines if "calls=" in line)
     return {name: int(rest.partition(",")[0]) for name, _, rest in pairs if name not in ("config|resetstat", "info")}
 
 
-def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_server, one_peer):
-    """Everybody asks for three lanes: whoever uses one of them pays for that one."""
+def test_empty_lanes_and_unused_keys_cost_nothing(one_server, one_peer):
+    """Every receive names three lanes: only lanes with messages cost commands."""
     peer = one_peer
     peer.send(Join("q", "t1", "", "me", LONG_MS))
     costs = []
@@ -344,7 +344,7 @@ def test_lanes_without_messages_and_keys_that_nobody_uses_cost_nothing(one_serve
 
 
 def test_a_batch_of_keys_costs_less_than_four_commands_for_each_message(one_server, one_peer):
-    """From publish to the end, for the whole path; the same bound as for messages without a key."""
+    """From publish to ack; the same bound as for messages without a key."""
     peer = one_peer
     peer.send(Join("q", "t1", "", "me", LONG_MS, keeps_messages=True))
     one_server.command("CONFIG", "RESETSTAT")
@@ -355,8 +355,8 @@ def test_a_batch_of_keys_costs_less_than_four_commands_for_each_message(one_serv
     assert sum(calls(one_server).values()) / 128 < 4
 
 
-def test_letters_with_keys_are_sent_again_one_after_the_other(server, peer):
-    """A letter that goes again comes behind what was sent meanwhile; several of a key keep out of each other's way."""
+def test_dead_letters_with_keys_are_redriven_in_order(server, peer):
+    """A redriven message goes behind newer messages of its key; several of a key stay in order."""
     peer.send(Join("q", "t1", "", "me", LONG_MS))
     assert isinstance(peer.send(keyed("1", "k", "k", "k")), Published)
     for _ in range(2):

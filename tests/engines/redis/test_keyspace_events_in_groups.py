@@ -1,4 +1,4 @@
-"""The ends of consumers, told by every master: each is listened to once, also after others have taken their places."""
+"""Expired consumer sessions on every master: one subscription each, also after failovers."""
 
 import pytest
 from expiry_events import SETTING, WAIT_S, expire, letters, subscribed, until_subscribed
@@ -15,14 +15,14 @@ WANTED = {"E", "x"}
 
 
 def silence(servers):
-    """Settings are left as they are; the next test must not find them."""
+    """Reset the setting: the engine leaves it, and the next test must not find it."""
     for server in servers:
         server.command("CONFIG", "SET", SETTING, "")
 
 
 @pytest.fixture
 def quiet(group):
-    """A group whose servers tell of nothing, as they all begin."""
+    """A group whose servers publish no events: the default."""
     silence(group.servers)
     yield group
     group.heal()
@@ -31,7 +31,7 @@ def quiet(group):
 
 @pytest.fixture
 def quiet_cluster(cluster):
-    """The same of a cluster alone."""
+    """A cluster whose servers publish no events."""
     silence(cluster.servers)
     yield cluster
     cluster.heal()
@@ -40,7 +40,7 @@ def quiet_cluster(cluster):
 
 @pytest.fixture(scope="module")
 def _lasting():
-    """Three masters that nobody replaces, and that take a silent one for well for a long time."""
+    """Three masters without replicas, which take a long time to call a silent one failed."""
     with Cluster(KIND, replicas=0, node_timeout_ms=60_000) as cluster:
         yield cluster
 
@@ -55,20 +55,20 @@ def lasting(_lasting):
 
 
 def masters(group):
-    """Whoever keeps keys, and the others."""
+    """Return the masters and the replicas."""
     keep = group.masters() if isinstance(group, Cluster) else [group.primary()]
     return keep, [server for server in group.servers if server not in keep]
 
 
 def end_each(group, listener, token):
-    """A consumer of every queue ends; all of them are told."""
+    """Let a consumer of every queue expire, and wait for all reports."""
     for name in NAMES:
         expire(group.server_of(name), name, token)
     listener.until_expired(*((name, token) for name in NAMES))
 
 
-def test_every_master_is_set_and_listened_to_once(quiet, listen):
-    """It tells of its own keys only. Replicas tell nothing, and are left alone."""
+def test_every_master_is_configured_and_has_one_subscription(quiet, listen):
+    """A master publishes its own keys only. Replicas publish nothing, and stay unchanged."""
     listener = listen(quiet.url, NAMES)
     keep, others = masters(quiet)
 
@@ -87,8 +87,8 @@ def test_every_master_is_set_and_listened_to_once(quiet, listen):
 
 @pytest.mark.acceptance("A1-24")
 @pytest.mark.parametrize("how", ["gracefully", "by its death"])
-def test_whoever_takes_the_place_of_a_master_is_set_and_listened_to(quiet, listen, how):
-    """Nobody has to say so: the new one gets its setting and one subscription, and the ends of its keys are told."""
+def test_a_promoted_master_is_configured_and_gets_a_subscription(quiet, listen, how):
+    """The listener notices by itself: the new master gets its setting and one subscription, and its events arrive."""
     listener = listen(quiet.url, NAMES)
     before = quiet.server_of(NAMES[0])
 
@@ -110,7 +110,7 @@ def test_whoever_takes_the_place_of_a_master_is_set_and_listened_to(quiet, liste
 
 @pytest.mark.acceptance("A1-23")
 def test_changes_of_the_cluster_leave_one_subscription_for_each_master(quiet_cluster, listen):
-    """A failover, broken connections, word of a change, a slot that moves: never two, and none after the end."""
+    """A failover, broken connections, a moving slot: never two subscriptions, and none after the close."""
     cluster, listener = quiet_cluster, listen(quiet_cluster.url, NAMES)
 
     def until_one_each():
@@ -142,7 +142,7 @@ def test_changes_of_the_cluster_leave_one_subscription_for_each_master(quiet_clu
 
 
 def silent_third(cluster):
-    """A master and its replica hang, until the others find the cluster down; those."""
+    """Freeze a master and its replica until the others find the cluster down; return the others."""
     master = cluster.masters()[0]
     shard = [master, *cluster.replicas_of(master)]
     for server in shard:
@@ -154,8 +154,8 @@ def silent_third(cluster):
 
 
 @pytest.mark.acceptance("A1-26")
-def test_a_cluster_that_has_not_settled_is_not_touched(quiet_cluster, listen):
-    """Who is a master is not certain then: it is refused, no setting has changed, and nobody is listened to."""
+def test_a_cluster_whose_servers_disagree_stays_unchanged(quiet_cluster, listen):
+    """The masters are not certain then: the start fails, no setting was changed, and there is no subscription."""
     rest = silent_third(quiet_cluster)
 
     with pytest.raises(Unavailable) as trouble:
@@ -167,8 +167,8 @@ def test_a_cluster_that_has_not_settled_is_not_touched(quiet_cluster, listen):
 
 
 @pytest.mark.acceptance("A1-26")
-def test_while_a_cluster_has_not_settled_everything_stays_as_it_is(quiet_cluster, listen):
-    """Those that are listened to still are; one whose connection broke waits; all of it comes back by itself."""
+def test_while_servers_disagree_all_subscriptions_stay(quiet_cluster, listen):
+    """Present subscriptions stay; a broken one waits; everything comes back by itself."""
     listener = listen(quiet_cluster.url, NAMES)
     rest = silent_third(quiet_cluster)
     keep = [server for server in quiet_cluster.masters() if server in rest]
@@ -186,8 +186,8 @@ def test_while_a_cluster_has_not_settled_everything_stays_as_it_is(quiet_cluster
     end_each(quiet_cluster, listener, "after")
 
 
-def test_a_listener_that_begins_before_the_cluster_has_settled_waits_for_it(quiet_cluster, listen):
-    """Nothing is set, so that nothing has to be certain when it is opened."""
+def test_a_listener_that_starts_while_servers_disagree_waits_for_them(quiet_cluster, listen):
+    """The listen mode changes nothing, so it may start before the masters are certain."""
     for server in quiet_cluster.servers:
         server.command("CONFIG", "SET", SETTING, "Ex")
     silent_third(quiet_cluster)
@@ -200,8 +200,8 @@ def test_a_listener_that_begins_before_the_cluster_has_settled_waits_for_it(quie
     end_each(quiet_cluster, listener, "t")
 
 
-def test_one_master_that_hangs_is_told_and_made_up_for(lasting, listen):
-    """The others are set and listened to; so is that one when it answers, without anybody's doing."""
+def test_a_master_that_hangs_is_reported_and_configured_later(lasting, listen):
+    """The others are configured at once; the silent one when it answers again."""
     silent, *rest = lasting.masters()
     silent.freeze()
 
@@ -216,8 +216,8 @@ def test_one_master_that_hangs_is_told_and_made_up_for(lasting, listen):
     assert set(letters(silent)) == WANTED
 
 
-def test_a_cluster_of_which_nobody_answers_is_told_as_such(lasting, listen):
-    """There is nobody to set or to listen to."""
+def test_a_cluster_without_any_answer_is_an_error_that_says_so(lasting, listen):
+    """There is no server to configure or to subscribe to."""
     for server in lasting.servers:
         server.freeze()
 
@@ -228,8 +228,8 @@ def test_a_cluster_of_which_nobody_answers_is_told_as_such(lasting, listen):
 
 
 @pytest.mark.acceptance("A1-16")
-def test_one_master_that_forbids_it_keeps_all_of_them_as_they_were(lasting, listen):
-    """Rights do not travel among servers. Half a change would be worse than none."""
+def test_one_master_that_forbids_the_change_keeps_all_unchanged(lasting, listen):
+    """Each server has its own rights. A partial change would be worse than none."""
     rights = ("+subscribe", "+info", "+client|setname", "+cluster|slots", "+cluster|info", "allchannels", "+config|get")
     for server in lasting.servers:
         server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rights, "+config|set")
@@ -246,8 +246,8 @@ def test_one_master_that_forbids_it_keeps_all_of_them_as_they_were(lasting, list
 
 
 @pytest.mark.parametrize("configure", [False, True])
-def test_the_address_of_a_cluster_that_is_none_is_refused(one_server, configure, listen):
-    """There is one server, and it says that it is not one of several; nothing has changed there."""
+def test_a_cluster_url_for_a_single_server_is_refused(one_server, configure, listen):
+    """The server says that it is no cluster; nothing was changed there."""
     one_server.command("CONFIG", "SET", SETTING, "")
 
     with pytest.raises(Unavailable) as trouble:
@@ -259,8 +259,8 @@ def test_the_address_of_a_cluster_that_is_none_is_refused(one_server, configure,
 
 
 @pytest.mark.parametrize("configure", [False, True])
-def test_one_server_of_a_cluster_is_not_taken_for_all_of_it(lasting, configure, listen):
-    """It would tell of a third of the keys, and nobody would notice what is missing."""
+def test_the_url_of_one_cluster_server_is_refused(lasting, configure, listen):
+    """It would publish a third of the keys, and the missing events would go unnoticed."""
     server = lasting.servers[0]
 
     with pytest.raises(Unavailable) as trouble:
@@ -271,8 +271,8 @@ def test_one_server_of_a_cluster_is_not_taken_for_all_of_it(lasting, configure, 
     assert letters(server) == ""
 
 
-def test_the_end_does_not_wait_for_a_master_that_hangs(lasting, listen):
-    """Two of three answer; the third is being asked all the while. No thread and no subscription is left."""
+def test_closing_does_not_wait_for_a_master_that_hangs(lasting, listen):
+    """Two of three answer while the listener waits for the third. No thread and no subscription is left."""
     listener = listen(lasting.url, NAMES)
     silent, *rest = lasting.masters()
     silent.freeze()

@@ -1,4 +1,4 @@
-"""What only large pools do: shares that are looked out in batches, more tags than are remembered, and much at once."""
+"""Large pools: shares computed in batches, more tags than the engine remembers, and many expiries at once."""
 
 import pytest
 from pool_twin import NAME, PoolTwin, ask, give, have, tell
@@ -13,7 +13,7 @@ MANY = [f"item {number}" for number in range(2500)]
 
 @pytest.fixture
 def pool(one_server):
-    """A large pool, emptied at its end."""
+    """Return a large pool, emptied at the end."""
     with holdfast.connect(one_server.url) as client:
         pool = client.pool("large", on_death=0)
         pool.set_items(MANY)
@@ -23,14 +23,14 @@ def pool(one_server):
 
 @pytest.fixture
 def twin(one_server):
-    """Script and rule side by side."""
+    """Return the script and the rule side by side."""
     twin = PoolTwin(one_server.url)
     yield twin
     twin.close()
 
 
 def test_a_share_of_a_large_pool_is_the_one_that_the_rule_chooses(pool, one_server):
-    """However many batches it takes; what is lent is part of it too, and comes back to every share that it is part of.
+    """The script computes a share in batches, with lent items, which return to all their shares.
 
     Two tags have half of the pool each, so that many items are part of both.
     """
@@ -46,8 +46,8 @@ def test_a_share_of_a_large_pool_is_the_one_that_the_rule_chooses(pool, one_serv
         assert {name.decode() for name in free} == names
 
 
-def test_no_more_tags_are_remembered_than_was_said(pool, one_server):
-    """Beyond that they are looked out again: a server is not filled by tags that nobody uses any more."""
+def test_the_number_of_remembered_tags_is_bounded(pool, one_server):
+    """Beyond the maximum the engine computes them again: unused tags must not fill a server."""
     pool.set_items(MANY[:6])
     names = {}
     for number in range(SHARES_MAX + 2):
@@ -60,8 +60,8 @@ def test_no_more_tags_are_remembered_than_was_said(pool, one_server):
         assert item.name == names[0]
 
 
-def test_much_that_lapses_at_once_comes_back_in_parts_as_the_rule_says(twin):
-    """No command is long, however long nobody looked: each brings back a thousand, and the next one the rest."""
+def test_many_expired_items_are_brought_back_in_parts_like_the_rule(twin):
+    """No command is long: each brings back a thousand items, and the next one the rest."""
     numbers = range(DUE_AT_ONCE + 10)
     program = [have(*map(str, numbers)), *(ask(1, f"a{number}", wait=False) for number in numbers)]
     program += [

@@ -1,4 +1,4 @@
-"""Limits of several processes on one real server: what they share, and what they do without it."""
+"""Rate limits of several processes on one real server, and their policy without it."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from redis_faces import paired
 from holdfast.testing import eventually
 
 PROCESSES, REQUESTS = 3, 67
-# Waits for the word, then asks as fast as it can; tells when each allowed request was sent and answered.
+# Waits for a line, then sends hits as fast as it can; reports when each allowed hit was sent and answered.
 CLIENT = """
 import json, sys, time
 import holdfast
@@ -35,7 +35,7 @@ with holdfast.connect(url) as hf:
 
 @pytest.mark.acceptance("A4-17")
 def test_of_two_hundred_requests_of_three_processes_ten_pass_in_a_second(one_server):
-    """In any window of a second, wherever it begins; and the first ten do pass."""
+    """This holds for any window of a second, and the first ten pass."""
     command = [sys.executable, "-c", CLIENT, one_server.url, str(REQUESTS)]
     children = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
@@ -45,26 +45,26 @@ def test_of_two_hundred_requests_of_three_processes_ten_pass_in_a_second(one_ser
         for child in children:
             child.stdin.write("go\n")
             child.stdin.flush()
-        told = [json.loads(child.communicate(timeout=60)[0]) for child in children]
+        reports = [json.loads(child.communicate(timeout=60)[0]) for child in children]
     finally:
         for child in children:
             child.kill()
             child.communicate()
 
-    allowed = sorted(pair for _, _, pairs, _ in told for pair in pairs)
-    seconds = max(ended for _, ended, _, _ in told) - min(began for began, _, _, _ in told)
+    allowed = sorted(pair for _, _, pairs, _ in reports for pair in pairs)
+    seconds = max(ended for _, ended, _, _ in reports) - min(began for began, _, _, _ in reports)
     assert len(allowed) >= 10
     assert seconds > 1 or len(allowed) == 10
     for first, eleventh in zip(allowed, allowed[10:], strict=False):
         assert eleventh[1] - first[0] >= 1.0
-    retries = [retry for _, _, _, refused in told for retry in refused]
+    retries = [retry for _, _, _, refused in reports for retry in refused]
     assert len(allowed) + len(retries) == PROCESSES * REQUESTS
     assert all(0 < retry <= 1 for retry in retries)
 
 
 @paired
 def test_a_decision_is_one_command_and_a_refusal_that_holds_is_none(place):
-    """One round trip for what is allowed; what is known to be refused costs the server nothing."""
+    """An allowed hit costs one round trip; a known refusal costs the server nothing."""
     limiter = place.connect().limit("50/hour")
     limiter.hit("ann")
     before = commands_of(place.server)
@@ -80,17 +80,17 @@ def test_a_decision_is_one_command_and_a_refusal_that_holds_is_none(place):
 
 
 def commands_of(server):
-    """How many scripts the server was asked for so far."""
+    """Return how many scripts the server has run so far."""
     lines = server.command("INFO", "commandstats").decode().splitlines()
     return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if line.startswith("cmdstat_evalsha:"))
 
 
 @pytest.mark.acceptance("A4-19")
-def test_a_server_that_is_down_is_replaced_by_the_policy_and_not_hammered(place_on, new_server):
-    """The default is a share for each process; each answer is told, and when the server is back it counts again."""
-    told, server = [], new_server()
+def test_without_its_server_a_limit_follows_its_policy_and_sends_little(place_on, new_server):
+    """The default is a local share for each process; each answer emits an event, and a returned server counts again."""
+    events, server = [], new_server()
     place = place_on(server)
-    client = place.connect(observer=told.append)
+    client = place.connect(observer=events.append)
     limiters = {policy: client.limit("20/hour", name=policy, on_unavailable=policy) for policy in ("allow", "deny")}
     limiters["local"] = client.limit("20/hour", name="local")
     for limiter in limiters.values():
@@ -107,7 +107,7 @@ def test_a_server_that_is_down_is_replaced_by_the_policy_and_not_hammered(place_
     seconds = time.monotonic() - began
 
     assert passed == {"local": 2, "allow": asked, "deny": 0}
-    tried = [event for event in told if event.kind == "unavailable"]
+    tried = [event for event in events if event.kind == "unavailable"]
     assert len(tried) == 3 * asked
     assert seconds < 10, "an outage costs a caller no waiting"
     server.start()

@@ -1,4 +1,4 @@
-"""A reply that is lost never makes us lie: each command is sent again with its token, and means the same."""
+"""A lost reply never leads to a false answer: the client resends each command with its token."""
 
 import gc
 import logging
@@ -15,18 +15,18 @@ NEVER_S = 30.0
 
 
 class Interrupted(BaseException):
-    """Something like KeyboardInterrupt, which strikes a waiter in its sleep."""
+    """An error like KeyboardInterrupt, which hits a sleeping waiter."""
 
 
 def fence_of(reply):
-    assert isinstance(reply, bytes), "a grant is told as its fence"
+    assert isinstance(reply, bytes), "the reply of a grant is its fence"
     return int(reply)
 
 
 @pytest.mark.acceptance("A0-15", "G-2")
 @pytest.mark.parametrize("timeout", [0, 5, None])
 def test_an_acquire_whose_reply_was_lost_finds_its_own_token(place, timeout):
-    """Otherwise a caller would wait for itself until the ttl ends; redis-py's Lock does."""
+    """Otherwise a caller would wait for itself until the ttl ends, as with redis-py's Lock."""
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
     proxy.drop_reply(when=ACQUIRES)
@@ -46,7 +46,7 @@ def test_an_acquire_whose_reply_was_lost_finds_its_own_token(place, timeout):
 
 @pytest.mark.acceptance("A0-15")
 def test_an_acquire_that_never_arrived_is_sent_again(slow):
-    """Nobody can tell it from a lost reply, so it is treated alike: the wire timeout decides."""
+    """The client cannot tell it from a lost reply, so both are handled alike, by the wire timeout."""
     proxy = slow.proxy()
     client = slow.connect(f"{proxy.url}?socket_timeout=0.3")
     client.lock("x").acquire().release()
@@ -60,7 +60,7 @@ def test_an_acquire_that_never_arrived_is_sent_again(slow):
 
 
 def test_a_refusal_whose_reply_was_lost_is_still_a_refusal(place):
-    """One decision, re-sends included: and nothing is left of the token."""
+    """One decision includes resends, and nothing is left of the token."""
     proxy = place.proxy()
     client, holder = place.connect(proxy.url), place.connect()
     lease = holder.lock("x").acquire()
@@ -75,7 +75,7 @@ def test_a_refusal_whose_reply_was_lost_is_still_a_refusal(place):
 
 @pytest.mark.acceptance("G-2")
 def test_a_release_whose_reply_was_lost_was_a_release(place):
-    """It did release; `LeaseLost` would be a lie, and so would be any wait of the next one."""
+    """The release was applied, so `LeaseLost` would be false, and the next waiter need not wait."""
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
     lease = client.lock("x").acquire()
@@ -92,7 +92,7 @@ def test_a_release_whose_reply_was_lost_was_a_release(place):
 
 
 def test_a_release_sent_again_finds_its_successor_and_leaves_it_alone(place):
-    """Between the two copies somebody else may already have come, or come and gone."""
+    """Another holder may have come, or come and gone, between the two copies."""
     proxy = place.proxy()
     client, other, third = place.connect(proxy.url), place.connect(), place.connect()
     lease = client.lock("x").acquire()
@@ -112,8 +112,8 @@ def test_a_release_sent_again_finds_its_successor_and_leaves_it_alone(place):
     successor.release()
 
 
-def test_a_lease_that_vanished_is_lost_even_if_its_acquire_was_sent_twice(place):
-    """Only a *release* that was sent before excuses that the lease is no longer there."""
+def test_a_vanished_lease_is_lost_even_if_its_acquire_was_resent(place):
+    """Only an earlier *release* explains a missing lease."""
     proxy = place.proxy()
     client = place.connect(proxy.url)
     proxy.drop_reply(when=ACQUIRES)
@@ -127,7 +127,7 @@ def test_a_lease_that_vanished_is_lost_even_if_its_acquire_was_sent_twice(place)
 @paired
 @pytest.mark.acceptance("A0-11", "A0-13")
 def test_a_renewal_whose_reply_was_lost_is_sent_again(place):
-    """One lost reply is one warning, no loss: the trusted deadline is what counts."""
+    """One lost reply is one warning and no loss; the trusted deadline counts."""
     proxy = place.proxy()
     client = place.connect(proxy.url)
     lease = client.lock("x", ttl=1.0).acquire()
@@ -135,7 +135,7 @@ def test_a_renewal_whose_reply_was_lost_is_sent_again(place):
 
     place.until("renewed")
 
-    assert [type(reply) for reply in proxy.dropped] == [int]  # the server's time: it was renewed
+    assert [type(reply) for reply in proxy.dropped] == [int]  # the server's time: the renewal was applied
     assert place.kinds("renewal_failed", "renewed", "renewed_late", "lost") == ["renewal_failed", "renewed"]
     lease.check()
     lease.release()
@@ -143,8 +143,8 @@ def test_a_renewal_whose_reply_was_lost_is_sent_again(place):
 
 @paired
 @pytest.mark.parametrize("fault", ["drop_reply", "swallow"])
-def test_an_undo_is_said_until_it_is_heard(place, fault):
-    """What no caller owns is given back, even if the wire fails at that very moment."""
+def test_an_undo_is_sent_until_it_is_answered(place, fault):
+    """A grant without a caller is undone, even if the connection fails at that moment."""
     proxy = place.proxy()
     client, holder, peer = place.connect(f"{proxy.url}?socket_timeout=0.3"), place.connect(), place.peer()
     lease = holder.lock("x").acquire()
@@ -169,16 +169,16 @@ def test_an_undo_is_said_until_it_is_heard(place, fault):
 
 @paired
 def test_an_offer_whose_confirmation_was_lost_is_confirmed_again(place):
-    """The grant is known to the server and to nobody else: the same fence, no second grant, no wait for an end."""
+    """Only the server knows of the grant; the resend gets the same fence without a wait."""
     proxy = place.proxy()
     client, holder = place.connect(proxy.url), place.connect()
     first = holder.lock("x").acquire()
     if place.face == "blocking":
-        proxy.drop_reply(2, when=ACQUIRES)  # a thread's confirmation is sent before it sleeps
+        proxy.drop_reply(2, when=ACQUIRES)  # a thread sends its confirmation before it sleeps
     waiting = place.start(lambda: client.lock("x").acquire(timeout=20))
     place.until_queued(holder, "x", 1)
     place.until("waiting")
-    time.sleep(0.3)  # it has asked for the last time before it sleeps
+    time.sleep(0.3)  # it has sent its last command before it sleeps
     if place.face == "asyncio":
         proxy.drop_reply(when=ACQUIRES)
 
@@ -193,7 +193,7 @@ def test_an_offer_whose_confirmation_was_lost_is_confirmed_again(place):
 
 @paired
 def test_a_queued_waiter_whose_reply_was_lost_keeps_its_place(place):
-    """The re-send finds the place that the first copy took."""
+    """The resend finds the place of the first copy."""
     proxy = place.proxy()
     early, late, holder = place.connect(proxy.url), place.connect(), place.connect()
     first = holder.lock("x").acquire()
@@ -213,8 +213,8 @@ def test_a_queued_waiter_whose_reply_was_lost_keeps_its_place(place):
 
 @pytest.mark.acceptance("A0-14")
 @pytest.mark.parametrize(("face", "broken"), [("blocking", "half_open"), ("asyncio", "refuse")])
-def test_a_release_that_cannot_be_said_returns_with_a_warning_and_is_said_later(slow, caplog, broken):
-    """The work is done and its result is owed now; the keeper goes on telling the server."""
+def test_a_release_that_cannot_be_sent_returns_with_a_warning_and_is_sent_later(slow, caplog, broken):
+    """The caller gets its result now, and the keeper continues to send the release."""
     proxy = slow.proxy()
     client, other = slow.connect(proxy.url), slow.connect()
     lease = client.lock("x", ttl=NEVER_S).acquire()
@@ -235,8 +235,8 @@ def test_a_release_that_cannot_be_said_returns_with_a_warning_and_is_said_later(
     other.lock("x").acquire(timeout=10).release()
 
 
-def test_a_client_that_is_refused_in_the_middle_of_its_patience_goes_on_asking(slow):
-    """Lost after contact: retried with the same token until the timeout, and then told."""
+def test_a_client_that_loses_contact_retries_until_its_timeout(slow):
+    """After contact the client retries with the same token until the timeout, and then raises."""
     proxy = slow.proxy()
     client, holder = slow.connect(proxy.url), slow.connect()
     lease = holder.lock("x").acquire()
@@ -256,8 +256,8 @@ def test_a_client_that_is_refused_in_the_middle_of_its_patience_goes_on_asking(s
 
 
 @pytest.mark.acceptance("A0-12")
-def test_a_link_that_is_half_open_during_a_hold_is_told_as_a_loss_by_the_deadline(slow):
-    """Nothing comes and nothing fails: only the holder's own clock can tell."""
+def test_a_half_open_connection_causes_a_loss_at_the_deadline(slow):
+    """No data and no error arrive, so only the holder's own clock decides."""
     proxy = slow.proxy()
     client, other = slow.connect(proxy.url), slow.connect()
     began = time.monotonic()
@@ -265,9 +265,9 @@ def test_a_link_that_is_half_open_during_a_hold_is_told_as_a_loss_by_the_deadlin
     proxy.half_open()
 
     assert lease.lost.wait(5)
-    told = time.monotonic() - began
-    assert other.lock("x").try_acquire() is None or told > 1.0
-    assert 0.9 < told < 1.0 + 0.5
+    lost_after = time.monotonic() - began
+    assert other.lock("x").try_acquire() is None or lost_after > 1.0
+    assert 0.9 < lost_after < 1.0 + 0.5
     slow.until("lost")
     with pytest.raises(LeaseLost):
         lease.release()
@@ -278,7 +278,7 @@ def test_a_link_that_is_half_open_during_a_hold_is_told_as_a_loss_by_the_deadlin
 
 @pytest.mark.parametrize("face", ["asyncio"])
 def test_a_slow_link_shortens_trust_and_loses_nothing(slow):
-    """Trust is counted from before the command was sent, so a slow answer makes it shorter, never longer."""
+    """Trust counts from before the command was sent, so a slow answer shortens it."""
     proxy = slow.proxy()
     client = slow.connect(proxy.url)
     client.lock("y").acquire().release()
@@ -294,8 +294,8 @@ def test_a_slow_link_shortens_trust_and_loses_nothing(slow):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_an_answer_that_always_comes_too_late_ends_with_the_patience(slow):
-    """A lease shorter than the way to the server cannot be had; the caller must hear that in time."""
+def test_answers_that_are_always_late_end_with_the_timeout(slow):
+    """A lease shorter than the round trip is impossible, and the caller must learn it in time."""
     proxy = slow.proxy()
     client, other = slow.connect(proxy.url), slow.connect()
     client.lock("y").acquire().release()
@@ -311,8 +311,8 @@ def test_an_answer_that_always_comes_too_late_ends_with_the_patience(slow):
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_mark_whose_reply_was_lost_harms_nobody(slow):
-    """A sign of life may be repeated as often as one likes."""
+def test_a_heartbeat_whose_reply_was_lost_does_no_harm(slow):
+    """A heartbeat may be repeated at any time."""
     proxy = slow.proxy()
     client, holder = slow.connect(proxy.url), slow.connect()
     lease = holder.lock("x").acquire()
@@ -330,7 +330,7 @@ def test_a_mark_whose_reply_was_lost_harms_nobody(slow):
 
 @pytest.mark.acceptance("A0-15")
 def test_a_second_copy_that_arrives_after_the_release_is_refused(sync):
-    """The first copy of a re-sent acquire may still be on its way when all is over."""
+    """The first copy of a resent acquire may still be on its way after the release."""
     peer = sync.peer()
     ask = Acquire("x", "ab", "", 1000, wait=True)
     assert isinstance(peer.send(ask), Granted)
@@ -342,8 +342,8 @@ def test_a_second_copy_that_arrives_after_the_release_is_refused(sync):
 
 
 @pytest.mark.parametrize("face", ["asyncio"])
-def test_a_ring_that_came_before_anybody_listened_is_made_up_for(slow):
-    """The first waiter opens the ear for all; whoever queued meanwhile must not sleep over a ring that it missed."""
+def test_a_wake_up_before_the_listener_started_is_made_up_for(slow):
+    """The first waiter opens the listener for all; others must not sleep through a missed wake-up."""
     proxy = slow.proxy()
     holder, client = slow.connect(), slow.connect(proxy.url)
     one, two = holder.lock("one").acquire(), holder.lock("two").acquire()
@@ -357,13 +357,13 @@ def test_a_ring_that_came_before_anybody_listened_is_made_up_for(slow):
     two.release()
     second.result().release()
 
-    assert time.monotonic() - released < 1.2  # the next mark would come after 1.7
+    assert time.monotonic() - released < 1.2  # the next heartbeat would come after 1.7 s
     one.release()
     first.result().release()
 
 
-def test_a_lease_that_was_hard_to_get_can_be_dropped_as_any_other(place):
-    """At once, by the last who forgets it: trouble on its way must not keep it, nor take from a caller's own error."""
+def test_a_lease_after_errors_can_be_dropped_like_any_other(place):
+    """An error during its acquire must not keep a reference to the lease."""
     proxy, callers = place.proxy(), LookupError("of the caller")
     client = place.connect(proxy.url)
     client.lock("x").acquire().release()

@@ -15,7 +15,7 @@ TTL_S = 1.0
 
 @pytest.fixture
 def sessions(server):
-    """A queue whose dead are found only after a long grace, on a server that tells of nothing yet."""
+    """A queue with a long grace, on a server that publishes no events yet."""
     server.command("CONFIG", "SET", SETTING, "")
     with holdfast.connect(server.url) as hf:
         queue = hf.queue("sessions", ttl=TTL_S, grace=60)
@@ -27,15 +27,15 @@ def sessions(server):
 
 
 def doomed(queue):
-    """A pod that takes everything, and is never heard of again."""
+    """Start a pod that takes all keys, and kill it."""
     client = queue._core.client
     run(client.send(Join("sessions", "doomed", "", "doomed", 1000, keeps_messages=True, announce_expiry=True)))
     return run(client.send(Receive("sessions", "doomed", 9))).deliveries
 
 
 @pytest.mark.acceptance("A1-5")
-def test_every_survivor_hears_which_keys_are_without_an_owner_and_one_gets_each(server, sessions):
-    """Long before the grace is over; whoever claims a key too late is told who has it."""
+def test_every_survivor_learns_the_free_keys_and_one_gets_each(server, sessions):
+    """Long before the grace is over; a claim that comes too late gets the new owner's label."""
     with holdfast.connect(server.url) as other:
         second_queue = other.queue("sessions", ttl=TTL_S, grace=60)
         with sessions.owner("a", events="configure") as first, second_queue.owner("b", events="listen") as second:
@@ -53,8 +53,8 @@ def test_every_survivor_hears_which_keys_are_without_an_owner_and_one_gets_each(
 
 
 @pytest.mark.acceptance("A1-18")
-def test_news_that_nobody_reads_is_bounded_and_what_is_dropped_is_counted(server, sessions, monkeypatch):
-    """What is owned is never dropped; others' ends are only news."""
+def test_unread_events_are_bounded_and_dropped_ones_are_counted(server, sessions, monkeypatch):
+    """Assignments are never dropped; expiries of others are only hints."""
     monkeypatch.setattr(owning, "EVENTS_MAX", 2)
     told = []
     with holdfast.connect(server.url, observer=told.append) as hf:
@@ -71,8 +71,8 @@ def test_news_that_nobody_reads_is_bounded_and_what_is_dropped_is_counted(server
 
 
 @pytest.mark.acceptance("A1-4")
-def test_without_the_server_telling_anything_nothing_is_lost_but_time(server):
-    """Whoever only listens to a server that tells nothing has its dead found by looks, and is told that it is so."""
+def test_without_events_dead_owners_are_found_later(server):
+    """If the server publishes nothing, checks find dead owners, and an event reports that events are missing."""
     server.command("CONFIG", "SET", SETTING, "")
     told = []
     with holdfast.connect(server.url, observer=told.append) as hf:
@@ -89,8 +89,8 @@ def test_without_the_server_telling_anything_nothing_is_lost_but_time(server):
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///{folder}/x.db"])
-def test_engines_that_see_deaths_by_themselves_refuse_to_listen(url, tmp_path):
-    """There is nothing to hear, so whoever asks for it is told."""
+def test_engines_without_expiry_events_refuse_to_listen(url, tmp_path):
+    """Such an engine detects deaths by itself and publishes no events."""
     with holdfast.connect(url.format(folder=tmp_path)) as hf:
         owner = hf.queue("sessions").owner(events="listen")
         with pytest.raises(InvalidConfig, match="has no expiry events"), owner:

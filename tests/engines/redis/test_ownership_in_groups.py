@@ -1,4 +1,4 @@
-"""Owners while servers are replaced, slots are moved and pods die: in parts that are on all masters of a cluster."""
+"""Owners while servers are replaced, slots are moved and pods die, in partitions on all masters of a cluster."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def elsewhere(cluster, slot):
 
 
 def all_done(whole, works):
-    """Each of them can be done, and then there is nothing left."""
+    """Finish every assignment, and check that nothing is left."""
     for work in works.values():
         work.ack()
     assert whole.stats()[1:7] == (0, 0, 0, 0, 0, whole.stats().consumers)
@@ -30,8 +30,8 @@ def all_done(whole, works):
 
 
 @pytest.mark.acceptance("A1-25")
-def test_a_graceful_failover_disowns_nobody(grouped):
-    """Every master is replaced under thirty streams: none is lost, none is given to another, and each can be done."""
+def test_a_graceful_failover_costs_no_assignment(grouped):
+    """Every master is replaced under thirty streams: none is lost or assigned to another, and each can be finished."""
     whole, other = (streams(grouped.connect(), ttl=LONG_S) for _ in range(2))
     pods = [Pod(grouped, each, name) for each, name in ((whole, "a"), (other, "b"))]
     works = all_owned(pods, opened(whole, COUNT))
@@ -61,7 +61,7 @@ def test_a_graceful_failover_disowns_nobody(grouped):
 
 @pytest.mark.acceptance("A1-22")
 def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
-    """SIGKILL: nobody is told of its death, it is found by looking. Each has one new owner, under a larger fence."""
+    """SIGKILL: no event reports the death, a check finds it. Each stream gets one new owner, under a larger fence."""
     whole, other = (streams(grouped.connect()) for _ in range(2))
     keys = opened(whole, COUNT)
     assert len({grouped.server.server_of(part.name) for part in whole.parts}) in (1, 3)
@@ -79,8 +79,8 @@ def test_all_streams_of_a_killed_pod_are_owned_again_on_every_master(grouped):
         pod.end()
 
 
-def test_slots_that_move_under_streams_disown_nobody(clustered):
-    """While one is on its way commands wait for it. What is sent meanwhile finds an owner too."""
+def test_moving_slots_cost_no_assignment(clustered):
+    """Commands wait while a slot moves. Messages that are published in the meantime find an owner too."""
     queue = streams(clustered.connect(), parts=1, ttl=LONG_S)
     pod = Pod(clustered, queue, "a")
     keys = opened(queue, COUNT)
@@ -103,7 +103,7 @@ def test_slots_that_move_under_streams_disown_nobody(clustered):
 
 
 def test_a_killed_master_costs_no_stream(clustered):
-    """What was replicated is owned as before by the account of the one who takes its place."""
+    """The promoted server has the replicated assignments."""
     whole = streams(clustered.connect(), ttl=LONG_S)
     pod = Pod(clustered, whole, "a")
     keys = opened(whole, COUNT)
@@ -130,7 +130,7 @@ def _touched(work):
 
 
 def heard_and_claimed(place, parts):
-    """Every survivor hears of every stream that the dead one had; of those who claim one, one gets it: at once."""
+    """Every survivor learns every stream of the dead pod; of those that claim one, one gets it at once."""
     whole, other = (streams(place.connect(), parts, grace=60) for _ in range(2))
     keys = opened(whole, COUNT)
     pods = []
@@ -159,12 +159,12 @@ def heard_and_claimed(place, parts):
 
 
 @pytest.mark.acceptance("A1-22")
-def test_every_survivor_hears_of_every_stream_on_every_master(grouped):
-    """With events nobody waits for the grace: what the dead one had is claimed as soon as its time has ended."""
+def test_every_survivor_learns_of_every_stream_on_every_master(grouped):
+    """With events no owner waits for the grace: a stream is claimed as soon as its session has expired."""
     heard_and_claimed(grouped, 3)
 
 
 @pytest.mark.acceptance("A1-22")
-def test_every_survivor_hears_of_every_stream(sync):
-    """The same on one server."""
+def test_every_survivor_learns_of_every_stream(sync):
+    """It works on one server as on many."""
     heard_and_claimed(sync, 1)

@@ -1,4 +1,4 @@
-"""Owners on a real server that stands still or loses everything; and the dead behind the slow."""
+"""Owners on a server that freezes or loses its data, and a dead owner behind many slow ones."""
 
 import time
 
@@ -16,7 +16,7 @@ SLOW = 200
 
 @pytest.mark.acceptance("A1-14")
 def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
-    """They came first, have had theirs for long and say nothing; a look is not used up by them."""
+    """The slow owners came first and have expired, too; they do not use up a check."""
     queue, peer = streams(sync.connect(), parts=1, ttl=TTL_S, grace=GRACE_S), sync.peer()
     keys, tokens = opened(queue, SLOW + 1), [f"slow-{number}" for number in range(SLOW)]
     for token, ttl_s in (*((token, 60) for token in tokens), ("dead", TTL_S)):
@@ -41,8 +41,8 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
 
 
 @paired
-def test_a_server_that_stood_still_for_three_ttls_takes_nothing_from_anybody(server, new_server, place_on):
-    """All time has passed for all of them, but nobody could be heard of: so nobody is taken for dead."""
+def test_a_server_that_froze_for_three_ttls_costs_no_assignment(server, new_server, place_on):
+    """All sessions have expired, but no heartbeat could arrive: so no owner is declared dead."""
     place = place_on(new_server(server.kind))
     queue, other = (streams(place.connect(), parts=1, ttl=TTL_S, grace=GRACE_S) for _ in range(2))
     pods = [Pod(place, each, name) for each, name in ((queue, "a"), (other, "b"))]
@@ -69,8 +69,8 @@ def test_a_server_that_stood_still_for_three_ttls_takes_nothing_from_anybody(ser
 
 
 @paired
-def test_a_server_that_has_lost_everything_tells_every_owner_of_every_stream(server, new_server, place_on):
-    """It knows of no stream any more, so none can be done. Owners come back by themselves, for what is sent then."""
+def test_after_a_loss_of_all_data_every_owner_learns_its_losses(server, new_server, place_on):
+    """The server has no streams any more, so none can be finished. Owners join again for new messages."""
     place = place_on(new_server(server.kind))
     queue, other = (streams(place.connect(), parts=1, ttl=TTL_S, grace=GRACE_S) for _ in range(2))
     pods = [Pod(place, each, name) for each, name in ((queue, "a"), (other, "b"))]

@@ -44,7 +44,7 @@ def fleet(one_server, loop):
 
 
 def fill(peer, count):
-    """So many messages, sent by as few calls as there can be."""
+    """Publish messages with as few calls as possible."""
     for first in range(0, count, BATCH_MAX):
         part = range(first, min(count, first + BATCH_MAX))
         peer.send(Publish("q", f"call {first}", tuple(NewMessage(f"{number}", b"%d" % number) for number in part)))
@@ -56,8 +56,8 @@ def take(peer, token, count):
         found += len(peer.send(Receive("q", token, min(BATCH_MAX, count - found))).deliveries)
 
 
-def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
-    """T7: whoever has died is found by name. It costs nothing that five thousand others have waited for longer."""
+def test_thousands_of_slow_consumers_do_not_hide_ten_dead_ones(fleet):
+    """T7: a reclaim finds each dead consumer. Five thousand slow ones before them cost nothing."""
     peer, slow = fleet.peer(), [f"slow {number}" for number in range(10)]
     fill(peer, 5010)
     for token in slow:
@@ -80,8 +80,8 @@ def test_thousands_of_slow_ones_in_front_do_not_hide_ten_dead(fleet):
     assert peer.send(GetStats("q")).held == 5000
 
 
-def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet):
-    """T27: everybody looks, one look counts, and each moves a bounded part. Each message is done once."""
+def test_a_fleet_gets_the_messages_of_a_dead_fleet_in_short_steps(fleet):
+    """T27: all clients check, one check counts, and each moves a bounded part. Each message is processed once."""
     server, peer, count = fleet.server, fleet.peer(), DEAD_CONSUMERS * EACH
     fill(peer, count)
     for number in range(DEAD_CONSUMERS):
@@ -116,7 +116,7 @@ def test_a_fleet_that_starts_on_what_a_dead_one_had_gets_it_in_short_steps(fleet
 
 
 def latencies(server):
-    """Half of the scripts, and all but one in a hundred, took the server no longer than this, in microseconds."""
+    """Return the median and the 99th percentile of the scripts' times, in microseconds."""
     text = server.command("INFO", "latencystats").decode()
     line = next(line for line in text.splitlines() if line.startswith("latency_percentiles_usec_evalsha:"))
     figures = dict(each.split("=") for each in line.partition(":")[2].split(","))
@@ -124,7 +124,7 @@ def latencies(server):
 
 
 def test_memory_goes_back_when_everything_is_done(one_server):
-    """T33: lists and hashes end with their last entry; calls are remembered for a minute, and consumers not at all."""
+    """T33: lists and hashes end with their last entry; results are remembered for a minute, consumers are not."""
     peer = Peer(one_server.url)
     work(peer, "warm", BATCH_MAX)
     before = used(one_server)
@@ -144,7 +144,7 @@ def test_memory_goes_back_when_everything_is_done(one_server):
 
 
 def work(peer, call, count, look=lambda: 0):
-    """Send, take and settle so many, a part at a time, by ever new consumers; the most that `look` has seen."""
+    """Publish, receive and ack in parts, with new consumers each time; return the largest value of `look`."""
     most = 0
     for first in range(0, count, BATCH_MAX):
         part = min(BATCH_MAX, count - first)

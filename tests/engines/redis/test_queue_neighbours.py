@@ -47,7 +47,7 @@ def take(peer, token, count):
 
 
 def bury(peer):
-    """All that is ready."""
+    """Receive and ack all ready messages."""
     peer.send(Join("q", "undertaker", "", "undertaker", 600_000))
     while found := peer.send(Receive("q", "undertaker", BATCH_MAX)).deliveries:
         peer.send(
@@ -57,7 +57,7 @@ def bury(peer):
 
 
 class Company:
-    """Somebody who sends without end; and what of that fell into which time."""
+    """A process that publishes without end, and its times."""
 
     def __init__(self, worker, path):
         self._worker, self._path, self._times = worker.wait_ready(WAIT_S), path, {}
@@ -69,7 +69,7 @@ class Company:
         return answer
 
     def end(self):
-        """How many were sent; and how long each took, of those that were begun in each of these times."""
+        """Return how many messages were published, and how long each took, by the interval in which it began."""
         self._worker.kill()
         lines = [line for line in self._path.read_text().splitlines(keepends=True) if line.endswith("\n")]
         pairs = [tuple(map(float, line.split())) for line in lines]
@@ -78,8 +78,8 @@ class Company:
         }
 
 
-def test_others_go_on_sending_while_a_dead_fleet_is_reaped_and_letters_are_moved(one_server, loop, tmp_path):
-    """T27: no step is long, and between two steps there is room. Nothing that was sent meanwhile is lost."""
+def test_other_producers_go_on_during_a_large_reclaim_and_redrive(one_server, loop, tmp_path):
+    """T27: no step is long, and others are served between two steps. No message is lost in the meantime."""
     place = Place(one_server, "blocking", loop)
     peer, client, path = place.peer(), place.connect(), tmp_path / "sent"
     queue = client.queue("q", ttl=5, grace=0)

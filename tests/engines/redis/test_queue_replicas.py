@@ -1,4 +1,4 @@
-"""Queues whose server dies while its replica lags, or whose replica has another calendar: what is lost, what is not."""
+"""Queues whose server dies while its replica lags or has another clock: what is lost, and what is not."""
 
 import random
 import time
@@ -33,7 +33,7 @@ SKEW_S = 5
 
 @pytest.fixture
 def replicated(new_server):
-    """A primary and a replica, in step; the replica may have a clock of its own."""
+    """A primary and a replica in sync; the replica may have its own clock."""
 
     def start(env=None):
         primary, replica = new_server(arguments=QUICKLY), new_server(arguments=QUICKLY, env=env or {})
@@ -50,7 +50,7 @@ def in_step(primary, replica):
 
 
 def cut_off(primary, replica):
-    """From now on it hears nothing: as far behind as a replica can be."""
+    """Cut the replica off, so that it lags from now on."""
     replica.command("REPLICAOF", "127.0.0.1", "1")
     eventually(lambda: b"connected_slaves:0" in primary.command("INFO", "replication"), 10)
 
@@ -62,7 +62,7 @@ def promote(primary, replica):
 
 @pytest.fixture
 def connect():
-    """Clients whose leases may be left on a server that has died."""
+    """Clients whose leases may stay on a dead server."""
     clients = []
 
     def connect(server):
@@ -75,7 +75,7 @@ def connect():
 
 
 def taken(queue):
-    """The bodies of all that is ready, each acknowledged."""
+    """Receive and ack all ready messages; return their bodies."""
     bodies = []
     with queue.consumer(prefetch=128) as consumer:
         while messages := consumer.receive(128, timeout=0):
@@ -85,8 +85,8 @@ def taken(queue):
     return bodies
 
 
-def test_a_primary_killed_ahead_of_its_replica_loses_what_the_replica_had_not_heard(replicated, connect):
-    """T16 without confirmation. The bound: messages sent, and words about them, since the replica heard the last."""
+def test_a_primary_killed_ahead_of_its_replica_loses_the_difference(replicated, connect):
+    """T16 without confirmation. The bound: messages and outcomes since the last write that the replica got."""
     primary, replica = replicated()
     queue, later = connect(primary).queue("q"), connect(replica).queue("q")
     heard = list(range(20))
@@ -105,8 +105,8 @@ def test_a_primary_killed_ahead_of_its_replica_loses_what_the_replica_had_not_he
     assert later.check()
 
 
-def test_what_every_replica_has_confirmed_outlives_its_primary(replicated, connect):
-    """T16 with confirmation: nothing that was called sent is lost; what could not be confirmed is not called sent."""
+def test_a_confirmed_publish_outlives_its_primary(replicated, connect):
+    """T16 with confirmation: no confirmed message is lost; an unconfirmed publish raises."""
     primary, replica = replicated()
     queue, later = connect(primary).queue("q", confirm="replicas"), connect(replica).queue("q")
     confirmed, doubtful = queue.publish_many([f"many {number}" for number in range(300)]), []
@@ -128,7 +128,7 @@ def test_what_every_replica_has_confirmed_outlives_its_primary(replicated, conne
 
 
 def test_a_message_is_confirmed_by_both_faces_and_a_full_queue_stays_full(replicated, place_on):
-    """Confirmed before anybody hears of it; a queue that is full says so, and not that nobody has confirmed it."""
+    """Both faces confirm; a full queue raises `QueueFull`, not an unconfirmed publish."""
     primary, replica = replicated()
     client = place_on(primary).connect()
     queue = client.queue("q", confirm="replicas", bound=2)
@@ -143,8 +143,8 @@ def test_a_message_is_confirmed_by_both_faces_and_a_full_queue_stays_full(replic
 
 
 @pytest.mark.parametrize("face", ["blocking"])
-def test_a_word_that_makes_no_sense_is_refused(place):
-    """As for a lock: who must hear of it is one word, and only where there can be replicas."""
+def test_an_invalid_value_of_confirm_is_refused(place):
+    """As for a lock: the only value is `replicas`, and only on engines that have replicas."""
     with pytest.raises(InvalidConfig, match="replicas"):
         place.connect().queue("q", confirm="all")
     with holdfast.connect("memory://") as client, pytest.raises(InvalidConfig, match="no replicas"):
@@ -152,8 +152,8 @@ def test_a_word_that_makes_no_sense_is_refused(place):
 
 
 @pytest.mark.parametrize("skew_s", [+SKEW_S, -SKEW_S])
-def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicated, tmp_path, skew_s):
-    """T18: by its clock a short lease ended long ago, and a long one is nearer its end. Nobody is reaped for that.
+def test_a_promoted_server_with_another_clock_declares_no_consumer_dead(replicated, tmp_path, skew_s):
+    """T18: by its clock a short session expired long ago, and a long one is nearer its end. No message is reclaimed.
 
     A look that is late by more than it can be is answered by an amnesty. One that is less late finds leases of which a
     sixth is left at least: a beat comes after a third of the ttl, and what is late by less than half is no amnesty.
@@ -199,7 +199,7 @@ def test_a_promoted_server_with_another_calendar_takes_nobody_for_dead(replicate
 
 
 def walked(before, after, turn, **settings):
-    """A check that is begun at one server and goes on at the other: `turn` does that, and says whether it is time."""
+    """Run a check that starts on one server and goes on at the other; `turn` returns whether to switch."""
     peers, parts = [before], []
 
     async def ask(page):
@@ -211,8 +211,8 @@ def walked(before, after, turn, **settings):
     return run(check_consistency(ask, "q", **settings)), parts
 
 
-def test_a_check_whose_server_is_replaced_in_its_course_tells_no_fault_that_is_none(replicated):
-    """What was taken here is ready there, and taken once more: seen before and after, it would be in two places."""
+def test_a_check_across_a_failover_reports_no_false_fault(replicated):
+    """A message that was received on one server is ready on the other: seen on both, it would be in two places."""
     primary, replica = replicated()
     before, after = Peer(primary.url), Peer(replica.url)
     before.send(Publish("q", "call", (NewMessage("1", b"1"),)))
@@ -238,7 +238,7 @@ def test_a_check_whose_server_is_replaced_in_its_course_tells_no_fault_that_is_n
 
 
 class Taker:
-    """Asks for a message once the lanes were seen: by then it has been seen in one."""
+    """Receive a message once the check has read the lanes: by then it was read in one."""
 
     def __init__(self, peer, taken):
         self._peer, self._taken, self._connections = peer, taken, False
@@ -250,8 +250,8 @@ class Taker:
         return self._peer.send(page)
 
 
-def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replicated):
-    """Where to go on in a hash is another place at another server: what is passed over there was seen by nobody."""
+def test_a_check_across_a_failover_finds_every_fault(replicated):
+    """A scan cursor means another place on another server: the check would skip entries."""
     primary, replica = replicated()
     before, after, count = Peer(primary.url), Peer(replica.url), 2000
     for first in range(0, count, BATCH_MAX):
@@ -275,8 +275,8 @@ def test_a_check_whose_server_is_replaced_in_its_course_finds_every_fault(replic
     replica.command("FLUSHALL")
 
 
-def test_a_check_that_never_has_one_server_for_itself_gives_up(replicated):
-    """It says that nothing is known, and not that all is well."""
+def test_a_check_that_never_stays_on_one_server_gives_up(replicated):
+    """It raises, and does not report a consistent queue."""
     primary, replica = replicated()
     peers = Peer(primary.url), Peer(replica.url)
 
@@ -291,13 +291,13 @@ def test_a_check_that_never_has_one_server_for_itself_gives_up(replicated):
 
 
 def look(name, ttl_ms):
-    """As a client of the library would look, with such a ttl."""
+    """Return the reclaim command that a client with this ttl would send."""
     with holdfast.connect("memory://") as client:
         return client.queue(name, ttl=ttl_ms / 1000)._reaping()
 
 
-def test_the_dead_are_found_in_time_by_a_server_whose_calendar_went_back(new_server, connect, tmp_path):
-    """By that calendar its time ends an hour from now. Nobody has said so: it ends a ttl after that was seen."""
+def test_dead_consumers_are_found_in_time_after_the_clock_went_back(new_server, connect, tmp_path):
+    """By that clock the session expires in an hour; it is shortened to a ttl from the first check."""
     if not wallclock.available():
         pytest.skip(wallclock.missing())
     clock = wallclock.WallClock(tmp_path, "server")
@@ -315,8 +315,8 @@ def test_the_dead_are_found_in_time_by_a_server_whose_calendar_went_back(new_ser
     server.command("FLUSHALL")
 
 
-def test_the_same_look_finds_the_dead_where_the_calendar_is_right(replicated):
-    """The control: a promoted server does not forgive everything."""
+def test_the_same_reclaim_finds_the_dead_with_a_right_clock(replicated):
+    """The control: a promoted server does not postpone for ever."""
     primary, replica = replicated()
     before = Peer(primary.url)
     before.send(Publish("q", "call", (NewMessage("1", b"1"),)))

@@ -90,9 +90,7 @@ STEPS = [Step(jump, kind, token, each) for token in TOKENS for kind, each in ste
 BEGINNING = [*join(0, "a1", "b1"), publish(0, many=3, call="1"), keyed(0, "k", "kk", "k", call="2")]
 PROGRAMS = st.one_of(
     *(
-        st.lists(st.sampled_from(STEPS), min_size=least, max_size=least + 20).map(
-            lambda steps: [*BEGINNING, *steps]
-        )
+        st.lists(st.sampled_from(STEPS), min_size=least, max_size=least + 20).map(lambda steps: [*BEGINNING, *steps])
         for least in (1, 25)
     )
 )

@@ -56,7 +56,7 @@ def steps(one_server):
 
 
 class Steps:
-    """Commands to a server that nobody else uses, and how long it has worked for each, in milliseconds."""
+    """Send commands to an otherwise idle server, and measure its processor time for each, in milliseconds."""
 
     def __init__(self, server):
         self.server, self.peer, self.spent = server, Peer(server.url), {}
@@ -74,7 +74,7 @@ class Steps:
         return time.clock_gettime_ns(~self.server.pid << 3 | 2)  # the clock of another process: clock_getcpuclockid(3)
 
     def fill(self, count, *, each=1):
-        """So many messages of so many keys, of each key so many."""
+        """Publish messages with keys, the same number for each key."""
         for first in range(0, count, BATCH_MAX):
             names = [f"{next(NUMBERS)}" for _ in range(min(BATCH_MAX, count - first))]
             for _ in range(each):
@@ -91,7 +91,7 @@ class Steps:
         return found
 
     def settled(self, what, found, kind, delay_ms=0):
-        """As a worker settles those with keys: half as many at once."""
+        """Record outcomes as a worker does for messages with keys: half as many at once."""
         for first in range(0, len(found), COSTLY_BATCH_MAX):
             part = found[first : first + COSTLY_BATCH_MAX]
             error = "" if kind == ACK else "some error, " * 5
@@ -101,7 +101,7 @@ class Steps:
             assert self.timed(what, RecordOutcomes("q", "worker", outcomes)).lost == ()
 
     def reaped(self, what, count, attempts_max):
-        """So much is with the dead, and comes back a part at a time; how many of each part there were."""
+        """Let consumers die with many messages, reclaim them in parts, and return the size of each part."""
         parts, back = [], 0
         while back < count:  # a look before its time finds nothing, and one that is late is an amnesty
             answer = self.timed(what, ReclaimExpired("q", 1, 0, 1, attempts_max))
@@ -111,7 +111,7 @@ class Steps:
         return parts
 
     def left(self, token, count):
-        """All that this consumer has, a part at a time: how many each had, but for the last one."""
+        """Let a consumer leave in parts, and return the size of each part but the last."""
         parts, others = [], self.send(GetStats("q")).held - count
         while (answer := self.timed("leave with much", Leave("q", token))) == LeaveUnfinished():
             parts.append(count + others - sum(parts) - self.send(GetStats("q")).held)
@@ -119,7 +119,7 @@ class Steps:
         return parts
 
     def checked(self):
-        """All of it, page by page."""
+        """Check the whole queue, page by page."""
 
         async def ask(page):
             return self.timed(f"check of {page.part}", page)
@@ -132,7 +132,7 @@ class Steps:
 
 
 def test_no_step_is_long_however_much_there_is_to_do(steps):
-    """T27: what dead fleets had comes back in parts, and each part is small in messages and in consumers alike."""
+    """T27: messages of dead consumers are reclaimed in parts, and each part is small in messages and in consumers."""
     many, parts = TIMES * COSTLY_BATCH_MAX, []
     steps.fill(many)
     steps.send(Join("q", "rich", "", "rich", 1))

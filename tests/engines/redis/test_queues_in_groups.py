@@ -23,7 +23,7 @@ TTL_S = 30
 
 
 class Work:
-    """Consumers that note what they have done, until it is over."""
+    """Consumers that record what they have processed, until the end of the test."""
 
     def __init__(self, place):
         self.seen, self.at, self.verdicts, self._over, self._group = [], [], [], threading.Event(), place.server
@@ -42,12 +42,12 @@ class Work:
                         self.at.append(time.monotonic())
 
     def pause(self, since):
-        """The longest time since then in which nothing was done, if it is over."""
+        """Return the longest pause since then, if work goes on again."""
         times = [since, *(at for at in tuple(self.at) if at > since)]
         return max((later - earlier for earlier, later in pairwise(times)), default=0)
 
     def _check(self, client):
-        """Whether all is well, as often as can be; whoever does not answer says nothing."""
+        """Check the queue as often as possible; ignore servers that do not answer."""
         while not self._over.is_set():
             try:
                 self.verdicts.append(client.queue("q").check())
@@ -58,7 +58,7 @@ class Work:
         eventually(lambda: set(bodies) <= set(self.seen), 60, f"all of {len(bodies)} among {len(self.seen)}")
 
     def end(self):
-        """A consumer whose leaving was not heard stays in the queue until somebody looks: it is not waited for."""
+        """A consumer whose leave was lost stays in the queue until the next reclaim: the test does not wait for it."""
         self._over.set()
         for each in self._running:
             each.result(60)
@@ -68,7 +68,7 @@ class Work:
 
 
 def emptied(client):
-    """All is well, and nothing is left."""
+    """Check that the queue is consistent and empty."""
     queue = client.queue("q")
 
     def empty():
@@ -85,7 +85,7 @@ def emptied(client):
 
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_messages_that_were_replicated_outlive_a_server_that_is_replaced(grouped, fault):
-    """T15, T16: all of them are done. Some are done twice: what was settled last may not have been replicated.
+    """T15, T16: all of them are processed. Some are processed twice: the last acks may not have been replicated.
 
     No others: whatever was said before the replicas had heard everything stays said.
     """
@@ -111,7 +111,7 @@ def test_messages_that_were_replicated_outlive_a_server_that_is_replaced(grouped
 
 
 def test_a_graceful_failover_loses_nothing_that_was_confirmed(clustered):
-    """T14: the old master stops before the new one begins. Publishers and consumers go on by themselves, and soon."""
+    """T14: the old master stops before the new one starts. Producers and consumers go on by themselves, and soon."""
     publisher, work = clustered.connect(), Work(clustered)
     confirmed, over = [], threading.Event()
 
@@ -146,7 +146,7 @@ def test_a_graceful_failover_loses_nothing_that_was_confirmed(clustered):
 
 
 def test_a_slot_that_moves_under_a_queue_costs_nothing(clustered):
-    """T17: while it is on its way commands wait for it. Each message is done once, and nobody meets an error."""
+    """T17: commands wait while the slot moves. Each message is processed once, and no caller gets an error."""
     publisher, work = clustered.connect(), Work(clustered)
     over, sent = threading.Event(), []
 

@@ -1,4 +1,4 @@
-"""Queues on a real server that misbehaves: lost replies, lost scripts, lost data, no memory, and strangers' keys."""
+"""Queues on a server that misbehaves: lost replies, lost scripts, lost data, no memory, keys of other programs."""
 
 import pytest
 from redis_faces import Peer, Place, paired
@@ -31,7 +31,7 @@ def calls_of(*kinds):
 
 
 def drained(client, name="q"):
-    """Whatever is ready, taken and acknowledged."""
+    """Receive and ack all ready messages; return their bodies."""
     with client.queue(name).consumer(prefetch=BATCH_MAX) as consumer:
         messages = consumer.receive(BATCH_MAX, timeout=0)
         for message in messages:
@@ -39,8 +39,8 @@ def drained(client, name="q"):
         return [message.body for message in messages]
 
 
-def test_a_publish_whose_reply_was_lost_sends_once(place):
-    """T9: it is sent again with its token, and means the same."""
+def test_a_publish_whose_reply_was_lost_publishes_once(place):
+    """T9: the client resends it with its token, and it counts once."""
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
     proxy.drop_reply(when=calls_of(Publish))
@@ -52,8 +52,8 @@ def test_a_publish_whose_reply_was_lost_sends_once(place):
     assert drained(other) == ["a", "b"]
 
 
-def test_a_take_whose_reply_was_lost_is_found_by_the_same_consumer(place):
-    """T8: it is with us by the server's account, and only we know that we do not know of it."""
+def test_a_receive_whose_reply_was_lost_is_repeated_for_the_same_consumer(place):
+    """T8: the server has delivered the messages; only the consumer knows that it did not get them."""
     proxy = place.proxy()
     client = place.connect(proxy.url)
     queue = client.queue("q")
@@ -73,7 +73,7 @@ def test_a_take_whose_reply_was_lost_is_found_by_the_same_consumer(place):
 
 
 def test_an_ack_whose_reply_was_lost_was_an_ack(place):
-    """T10: the second copy finds nothing, and that is no loss."""
+    """T10: the second copy finds no message, and that is no loss."""
     proxy = place.proxy()
     client, other = place.connect(proxy.url), place.connect()
     client.queue("q").publish("a")
@@ -87,8 +87,8 @@ def test_an_ack_whose_reply_was_lost_was_an_ack(place):
     assert other.queue("q").check()
 
 
-def test_a_server_that_has_forgotten_the_scripts_is_told_them(place):
-    """NOSCRIPT, at each of them."""
+def test_a_server_that_has_forgotten_the_scripts_gets_them_again(place):
+    """NOSCRIPT, for each script."""
     client = place.connect()
     queue = client.queue("q")
     forget = lambda: place.server.command("SCRIPT", "FLUSH")  # noqa: E731 - said often
@@ -110,7 +110,7 @@ def test_a_server_that_has_forgotten_the_scripts_is_told_them(place):
 
 @paired
 def test_consumers_go_on_after_the_server_has_lost_everything(place):
-    """T24: whoever flushes takes the messages, but nobody has to be started again, and nobody spins.
+    """T24: a flush deletes the messages, but no consumer has to be restarted, and none spins.
 
     Nobody rings a consumer of which the server knows nothing any more: with a short ttl it looks once a second.
     """
@@ -142,7 +142,7 @@ def test_consumers_go_on_after_the_server_has_lost_everything(place):
 @paired
 @pytest.mark.acceptance("A1-17")
 def test_a_restart_without_data_is_survived(server, new_server, place_on):
-    """T13, without persistence: what was there is gone with the server; what is sent later is delivered."""
+    """T13, without persistence: the messages are gone with the server; later ones are delivered."""
     server = new_server(server.kind)
     place = place_on(server)
     client, seen = place.connect(), []
@@ -174,7 +174,7 @@ def _sent(queue, body):
 
 
 def test_a_restart_with_its_data_loses_nothing(server, new_server, place_on):
-    """T13, with an append-only file: messages in every place are there again, and the consumer was never dead."""
+    """T13, with an append-only file: messages in every place are back, and the consumer was never declared dead."""
     server = new_server(server.kind, appendonly=True)
     place = place_on(server)
     client = place.connect()
@@ -218,8 +218,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("part", WRONG)
-def test_a_key_of_another_kind_is_told_and_nothing_is_done_by_half(one_server, part):
-    """T21: somebody has written where we keep something. The command says so, and has changed nothing."""
+def test_a_key_of_a_wrong_type_is_an_error_and_nothing_is_changed(one_server, part):
+    """T21: another program has written to a key of the queue. The command fails and has changed nothing."""
     server, peer = one_server, Peer(one_server.url)
     peer.send(Join("q", "t1", "", "me", 60_000))
     peer.send(Publish("q", "1", (NewMessage("a", b"a"), NewMessage("b", b"b"), NewMessage("c", b"c"), *LATER)))
@@ -245,8 +245,8 @@ def _dumped(server):
     return {key: server.command("DUMP", key) for key in server.command("KEYS", "*")}
 
 
-def test_foreign_messages_are_read_and_buried_by_whoever_cannot_read_them(place):
-    """T20: what somebody else has put there ends among the dead letters, and the reader lives on."""
+def test_foreign_messages_are_delivered_and_become_dead_letters(place):
+    """T20: a text of another program becomes a dead letter, and the consumer goes on."""
     client = place.connect()
     queue = client.queue("q")
     queue.publish("ours")
@@ -282,8 +282,8 @@ HEADS = {
 
 
 @pytest.mark.acceptance("A1-28")
-def test_a_count_of_attempts_that_cannot_be_read_is_none(sync):
-    """It is read so by the scripts and by us: the text is the body, and it is tried as often as any other."""
+def test_an_unreadable_count_of_attempts_is_zero(sync):
+    """Scripts and client parse it alike: the text is the body, and it has as many attempts as any other."""
     queue = sync.connect().queue("q", codec="bytes", backoff=Backoff(0, 1, 0, 0))
     queue.publish(b"ours")
     for number, text in enumerate(HEADS.values()):
@@ -300,7 +300,7 @@ def test_a_count_of_attempts_that_cannot_be_read_is_none(sync):
 
 
 def test_bodies_may_be_any_bytes_and_many_megabytes_go_in_parts(place):
-    """A body is bytes; one command carries what fits, and no answer is much longer than it has to be."""
+    """A body is bytes; one command carries what fits, and no answer is much longer than necessary."""
     client = place.connect()
     queue = client.queue("q", codec="bytes")
     every = bytes(range(256)) * 1024
@@ -321,8 +321,8 @@ def test_bodies_may_be_any_bytes_and_many_megabytes_go_in_parts(place):
     assert queue.check()
 
 
-def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_server, place_on):
-    """At maxmemory nothing can be sent, but all that is there is taken, concluded, given back, and brought back."""
+def test_a_full_server_refuses_new_messages_and_finishes_the_others(server, new_server, place_on):
+    """At maxmemory nothing can be published, but messages are received, acked, released and reclaimed."""
     server = new_server(server.kind)
     peer = place_on(server, "blocking").peer()
     peer.send(Join("q", "t1", "", "me", 60_000))
@@ -350,8 +350,8 @@ def test_a_full_server_refuses_what_is_new_and_lets_everything_end(server, new_s
     server.command("FLUSHALL")
 
 
-def test_what_was_sent_and_done_leaves_no_memory_behind(slow):
-    """T33 in small: lists and hashes end with their last entry; what is remembered ends by itself."""
+def test_finished_messages_leave_no_keys_behind(slow):
+    """T33 in small: lists and hashes end with their last entry; remembered results expire."""
     server, client = slow.server, slow.connect()
     queue = client.queue("q")
 
@@ -368,7 +368,7 @@ def test_what_was_sent_and_done_leaves_no_memory_behind(slow):
 
 
 def test_a_batch_costs_less_than_four_commands_for_each_message(one_server, loop):
-    """What the server runs inside of the scripts counts too. From publish to the end, for the whole path."""
+    """Commands inside scripts count too, from publish to ack."""
     place = Place(one_server, "blocking", loop)
     peer = place.peer()
     peer.send(Join("q", "t1", "", "me", 60_000))

@@ -1,4 +1,4 @@
-"""Directories of several real processes on one real server: killed, frozen, stopped, and the server itself away."""
+"""Registries of several real processes on one real server: killed, frozen, stopped, and the server itself away."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ OWNING = Path(__file__).with_name("registry_owner.py")
 
 
 class Owning:
-    """One such process."""
+    """One process that claims entries."""
 
     def __init__(self, url, label, ttl=2.0):
         command = [sys.executable, str(OWNING), url, label, str(ttl)]
@@ -41,7 +41,7 @@ class Owning:
         os.kill(self.process.pid, number)
 
     def stop(self):
-        """As a server stops that was asked to."""
+        """Stop the process gracefully."""
         self.process.stdin.close()
         assert self.process.wait(30) == 0
 
@@ -67,14 +67,14 @@ def fleet():
 
 @pytest.fixture
 def people(one_server):
-    """Somebody who looks."""
+    """A client that only reads."""
     with holdfast.connect(one_server.url) as hf:
         yield hf.registry("conversations", ttl=2.0)
 
 
 @pytest.mark.acceptance("A4-1")
-def test_of_ten_processes_that_start_one_conversation_one_does(one_server, fleet):
-    """The others learn who it is, and that its lease lasts no longer than it should."""
+def test_of_ten_processes_that_claim_one_entry_one_gets_it(one_server, fleet):
+    """The others learn the owner, and that its lease lasts no longer than its ttl."""
     servers = fleet(one_server.url, 10, ttl=15)
 
     with ThreadPoolExecutor(10) as threads:
@@ -88,8 +88,8 @@ def test_of_ten_processes_that_start_one_conversation_one_does(one_server, fleet
 
 
 @pytest.mark.acceptance("A4-2")
-def test_an_owner_that_lives_is_never_near_its_end(one_server, fleet, people):
-    """Refreshed about every five seconds, of the fifteen that a claim lasts: so two refreshes may fail."""
+def test_a_live_owner_is_renewed_long_before_its_ttl_ends(one_server, fleet, people):
+    """Renewed about every five seconds of fifteen: so two renewals may fail."""
     (first,) = fleet(one_server.url, 1, ttl=15)
     fence = first.do("claim", key="42")["fence"]
 
@@ -108,7 +108,7 @@ def test_an_owner_that_lives_is_never_near_its_end(one_server, fleet, people):
 
 @pytest.mark.acceptance("A4-3")
 def test_a_killed_owner_is_replaced_by_exactly_one_other(one_server, fleet, people):
-    """At once, because its process is provably dead on this host; elsewhere its ttl is the bound."""
+    """Its ttl is the bound."""
     first, *others = fleet(one_server.url, 4, ttl=15)
     began = first.do("claim", key="42")["fence"]
 
@@ -124,8 +124,8 @@ def test_a_killed_owner_is_replaced_by_exactly_one_other(one_server, fleet, peop
 
 
 @pytest.mark.acceptance("A4-4")
-def test_a_frozen_owner_that_wakes_up_finds_itself_replaced_and_is_told(one_server, fleet, people):
-    """Its refresh is refused: never two owners after one refresh period."""
+def test_a_frozen_owner_that_wakes_up_learns_that_it_was_replaced(one_server, fleet, people):
+    """Its renewal is refused: there are never two owners for longer than a renewal period."""
     first, second = fleet(one_server.url, 2)
     began = first.do("claim", key="42")["fence"]
 
@@ -143,8 +143,8 @@ def test_a_frozen_owner_that_wakes_up_finds_itself_replaced_and_is_told(one_serv
 
 
 @pytest.mark.acceptance("A4-8")
-def test_three_servers_start_more_than_a_user_may_have_and_so_many_run(one_server, fleet, people):
-    """Counted and claimed in one step, by processes that do not know of each other."""
+def test_three_processes_claim_more_than_a_limit_and_the_limit_holds(one_server, fleet, people):
+    """Each claim counts and claims in one step, in processes that do not know of each other."""
     servers = fleet(one_server.url, 3)
 
     def start(number):
@@ -161,8 +161,8 @@ def test_three_servers_start_more_than_a_user_may_have_and_so_many_run(one_serve
 
 
 @pytest.mark.acceptance("A4-10")
-def test_a_server_that_stops_gives_back_its_keys_and_others_see_it(one_server, fleet, people):
-    """No key waits for a ttl; whoever watches is told, and serves the client elsewhere."""
+def test_a_process_that_stops_releases_its_entries_and_watchers_see_it(one_server, fleet, people):
+    """No entry waits for a ttl; a watcher gets an event, and another process serves the client."""
     first, second = fleet(one_server.url, 2, ttl=15)
     assert "owner" not in first.do("claim", key="42")
     changes = people.watch(interval=0.05)
@@ -179,7 +179,7 @@ def test_a_server_that_stops_gives_back_its_keys_and_others_see_it(one_server, f
 
 @pytest.mark.acceptance("A4-7")
 def test_an_outage_of_ten_seconds_ends_claims_cleanly_and_starts_nothing_twice(new_server, fleet):
-    """Owners are told within their ttl, claims fail closed, questions are few; afterwards one of them owns it again."""
+    """Owners learn it within their ttl, claims fail closed, commands are few; afterwards one of them owns it again."""
     server = new_server()
     first, second = fleet(server.url, 2)
     began = first.do("claim", key="42")["fence"]
@@ -210,7 +210,7 @@ def asked(server):
 
 @pytest.mark.acceptance("A4-20")
 def test_a_list_is_right_and_scans_nothing_however_many_keys_others_have(one_server, people):
-    """Ten thousand foreign keys and a thousand of another directory: looked up by an index, in one command."""
+    """Ten thousand keys of other programs and a thousand of another registry: an index answers in one command."""
     pairs = [word for n in range(10_000) for word in (f"foreign:{n}", "1")]
     one_server.command("MSET", *pairs)
     try:
