@@ -245,7 +245,7 @@ def test_purge_asks_for_confirmation(local):
 
 
 def test_redrive_sends_a_message_that_dies_again_only_once(local):
-    """The word "all" means those that exist at the start: a handler that always fails must not keep the command busy."""
+    """The word "all" means those that exist at the start: a handler that always fails must not keep it busy."""
     queue = local.client().queue("jobs", max_attempts=1)
     dead_letter(queue, *range(20))
 
