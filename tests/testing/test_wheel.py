@@ -14,7 +14,8 @@ from holdfast.engines.redis import script
 from holdfast.engines.redis.scripts import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_BYTES = 600_000
+# The aim was 600 kB; decision 0082 has what the rest consists of, and why it stays in the wheel.
+MOST_BYTES = 670_000
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
 
@@ -27,7 +28,7 @@ def wheels(tmp_path_factory):
     return {file.name.partition("-")[0]: file for file in folder.glob("*.whl")}
 
 
-def test_the_wheel_is_at_most_six_hundred_kilobytes(wheels):
+def test_the_wheel_stays_below_its_bound(wheels):
     """Every service that takes a lock installs it."""
     assert wheels["holdfast"].stat().st_size <= MOST_BYTES
 
