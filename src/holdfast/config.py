@@ -116,7 +116,7 @@ def _read(
         raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
     path = unquote(parts.netloc + parts.path)
     if "\x00" in path or not is_unicode(path):
-        raise InvalidConfig("url", shown_url(text), "it contains a NUL or a unpaired surrogate, so no system could open it")
+        raise InvalidConfig("url", shown_url(text), "it contains a NUL or an unpaired surrogate")
 
     if namespace is not None:
         options = _with_namespace(options, namespace)

@@ -76,7 +76,7 @@ class Prober:
         thread.start()
         thread.join(patience + 3)
         if not answers:
-            raise AssertionError(f"somebody else is blocked on {name!r}")
+            raise AssertionError(f"another client is blocked on {name!r}")
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]

@@ -95,17 +95,17 @@ def test_the_keeper_survives_many_undos_that_cannot_be_delivered(client):
 
 def test_a_loss_is_reported_in_time_though_many_commands_are_pending(client):
     """Undos that hang on a dead connection, one after the other, must not delay the report that a lease is lost."""
-    told = []
-    lease = client.lock("x", ttl=1.2, on_loss=lambda _: told.append(time.monotonic())).acquire()
+    lost_at = []
+    lease = client.lock("x", ttl=1.2, on_loss=lambda _: lost_at.append(time.monotonic())).acquire()
     ends = time.monotonic() + lease.remaining()
     heal = refuse(client, Undo | Renew, hangs=True)
     for _ in range(8):
         client._client.keeper.undo(unowned(client, "y", ttl=30))
 
-    eventually(lambda: told, 10)
+    eventually(lambda: lost_at, 10)
     heal()
 
-    assert told[0] - ends < 0.5
+    assert lost_at[0] - ends < 0.5
     with pytest.raises(LeaseLost):
         lease.release()
 
@@ -260,13 +260,13 @@ def test_waiting_for_a_loss_again_and_again_leaves_nothing(client):
 
 def test_a_loss_that_the_work_has_raised_is_raised_once(client):
     """check() inside the block is the documented way; its error passes as it is."""
-    with pytest.raises(LeaseLost) as told, client.lock("x", ttl=1) as lease:
+    with pytest.raises(LeaseLost) as raised, client.lock("x", ttl=1) as lease:
         client.break_lease("x", "why")
         eventually(lambda: lease.lost)
         lease.check()
 
-    assert told.value.__cause__ is None
-    assert told.value.detail == "why"
+    assert raised.value.__cause__ is None
+    assert raised.value.detail == "why"
 
 
 def test_a_generator_cannot_be_decorated(client):
@@ -291,11 +291,11 @@ def test_a_generator_cannot_be_decorated(client):
 def test_a_lease_in_a_replaced_file_is_lost(tmp_path):
     """Others may hold the lease in the new file by now, so a lease in the old one cannot be trusted."""
     with holdfast.connect(f"sqlite://{tmp_path}/x.db") as client:
-        with pytest.raises(LeaseLost) as told, client.lock("x"):
+        with pytest.raises(LeaseLost) as raised, client.lock("x"):
             for file in tmp_path.iterdir():
                 file.unlink()
 
-        assert told.value.reason == "replaced"
+        assert raised.value.reason == "replaced"
 
 
 def test_a_sqlite_client_is_refused_in_another_loop_than_its_own(sqlite_url):

@@ -77,9 +77,9 @@ def outcome(call):
 def test_a_forked_child_holds_nothing_and_harms_nothing(connect, url, prober):
     """Two processes with one lease would be two holders; a child that released it would rob its parent."""
     renewed = threading.Event()
-    told = []
+    losses = []
     client = connect(observer=lambda event: renewed.set() if event.kind == "renewed" else None)
-    lease = client.lock("parent's", ttl=1, on_loss=lambda _: told.append("lost")).acquire()
+    lease = client.lock("parent's", ttl=1, on_loss=lambda _: losses.append("lost")).acquire()
 
     def be_a_child():
         answers = {
@@ -90,7 +90,7 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(connect, url, prober):
             "parent's": outcome(lambda: client.lock("parent's").acquire(timeout=0).release()),
         }
         time.sleep(0.1)
-        return {**answers, "told": told}
+        return {**answers, "losses": losses}
 
     answers = Forked(be_a_child).result()
     renewed.clear()
@@ -100,7 +100,7 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(connect, url, prober):
     assert answers["release"] == ["LeaseLost", "forked"]
     assert answers["own"] == "went well"
     assert answers["parent's"] == ("went well" if url.startswith("memory") else ["NotAcquired", "busy"])
-    assert answers["told"] == []
+    assert answers["losses"] == []
     lease.check()
     assert renewed.wait(2)
     with pytest.raises(holdfast.NotAcquired):
@@ -333,7 +333,7 @@ def test_a_process_copied_without_pythons_fork_hooks_draws_its_own_tokens():
         "sys.stdout.flush()\n"
         "os.waitpid(child, 0) if child else os._exit(0)\n"
     )
-    told = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=30)
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=30)
 
-    tokens = told.stdout.split()
+    tokens = printed.stdout.split()
     assert len(tokens) == len(set(tokens)) == 400

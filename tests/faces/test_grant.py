@@ -8,8 +8,8 @@ from holdfast.rules import trust
 
 def test_a_keeper_that_looks_while_a_lease_is_granted_does_not_take_it_for_expired(url, monkeypatch):
     """Held without a deadline would look like a deadline long ago. On a busy machine a thread stops just there."""
-    told = []
-    with holdfast.connect(url, observer=lambda event: told.append(event.kind)) as client:
+    kinds = []
+    with holdfast.connect(url, observer=lambda event: kinds.append(event.kind)) as client:
         real = trust.spans_ns
 
         def look_in_the_middle(*details):
@@ -20,4 +20,4 @@ def test_a_keeper_that_looks_while_a_lease_is_granted_does_not_take_it_for_expir
         with client.lock("x") as lease:
             lease.check()
 
-    assert "lost" not in told
+    assert "lost" not in kinds

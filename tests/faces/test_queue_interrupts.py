@@ -53,9 +53,9 @@ def test_an_interrupt_gives_the_messages_back(work):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        told, _ = process.communicate(timeout=30)
+        printed, _ = process.communicate(timeout=30)
 
-    assert told == "5 0 0 [0, 0, 0, 0, 0] True\n"
+    assert printed == "5 0 0 [0, 0, 0, 0, 0] True\n"
     assert process.returncode == 0
 
 
@@ -127,4 +127,7 @@ def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work)
             lines += 1
     assert lines > 100
     gc.collect()
-    eventually(lambda: not [each for each in threading.enumerate() if each.name == "holdfast-handler"], what="no handler threads")
+    eventually(
+        lambda: not [each for each in threading.enumerate() if each.name == "holdfast-handler"],
+        what="no handler threads",
+    )

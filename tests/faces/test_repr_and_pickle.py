@@ -33,13 +33,13 @@ def test_pickling_a_lease_or_a_client_says_what_to_do_instead(request):
 def test_pickling_fails_alike_in_the_asyncio_face(request):
     """One library: the sentences are written once."""
 
-    async def said():
+    async def program():
         async with await aio.connect(f"memory://{request.node.name}") as hf, hf.lock("x") as lease:
             assert_stays(lease, hf, hf.lock("x"), hf.leader("x"), hf.pool("x"))
             leader = hf.leader("scheduler", candidate="server 1")
             assert repr(leader) == f"<leader 'scheduler', candidate 'server 1', on {hf.url}>"
 
-    asyncio.run(said())
+    asyncio.run(program())
 
 
 def test_the_repr_of_a_leader_shows_its_election_and_candidate(request):

@@ -26,7 +26,7 @@ class Table:
 
 
 def test_a_starting_cooldown_wakes_the_next_waiters():
-    """The item may become free earlier than expected; without the wake-up they would sleep until their next heartbeat."""
+    """The item may be free earlier than expected; without a wake-up they would sleep until their next heartbeat."""
     table = Table("p")
     table.borrow("a1")
     table.borrow("b1")
@@ -80,7 +80,7 @@ def test_a_busy_answer_contains_the_time_until_the_next_free_item():
 
 
 def test_no_waiter_joins_the_line_of_an_empty_pool():
-    """There is nothing to wait for: a place in the line would outlive the pool and precede the waiters of the next one."""
+    """There is nothing to wait for, and the place would outlive the pool and precede later waiters."""
     table = Table("p")
     table.borrow("a1")
     table.borrow("b1")

@@ -173,14 +173,19 @@ def test_a_change_is_reported_with_its_direction():
 def test_a_promise_can_be_read_by_people_and_by_programs():
     """Everything that is printed is in the dictionary, which JSON takes as it is."""
     promise = promised(ServerFacts(role="primary", unseen=("CONFIG GET appendfsync: NOPERM",)))
-    told = json.loads(json.dumps(promise.as_dict()))
+    values = json.loads(json.dumps(promise.as_dict()))
 
-    assert told["level"] == promise.level
-    assert told["facts"]["role"] == "primary"
-    assert told["caveats"][0].keys() == {"sentence", "shown_by"}
-    for text in (*told["reasons"], *told["unseen"], *told["changes"], *(each["sentence"] for each in told["caveats"])):
+    assert values["level"] == promise.level
+    assert values["facts"]["role"] == "primary"
+    assert values["caveats"][0].keys() == {"sentence", "shown_by"}
+    for text in (
+        *values["reasons"],
+        *values["unseen"],
+        *values["changes"],
+        *(each["sentence"] for each in values["caveats"]),
+    ):
         assert text in str(promise)
-    assert {*promise._fields} == told.keys()
+    assert {*promise._fields} == values.keys()
 
 
 SOUND = ServerFacts(role="primary", replicas=1, known=1, aof=True, appendfsync="always", maxmemory=0, cluster=True)

@@ -86,7 +86,7 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
 
 
 class CombinedLease:
-    """A lease whose acquire and release are parts of larger commands; it stands before the lease among the bases."""
+    """A lease whose acquire and release are parts of larger commands. List it before the lease among the bases."""
 
     _internal = frozenset(("begin_with", "end_with"))
     # Make the larger command from the plain one: instead of an acquire that does not wait, and instead of a release.
@@ -123,7 +123,7 @@ class LossEventBase:
 
     @property
     def reason(self) -> str:
-        """Why, in a word: expired, broken, forked, closed. Empty while it has not happened."""
+        """The `LossReason`, such as expired, broken, forked or closed. Empty while it has not happened."""
         return self._lease.loss_reason
 
     def __repr__(self) -> str:
