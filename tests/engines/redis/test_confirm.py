@@ -131,7 +131,7 @@ def test_a_failover_meanwhile_forgets_no_replica(trio, place_on):
     cut_off(primary, promoted)
     asking = confirming(place, client)
 
-    engine.known_servers.of(engine.topology.only).another()  # as if a sentinel announced another primary
+    engine.known_servers.identity_of(engine.topology.only).forget_run()  # as if a sentinel announced another primary
 
     trouble = asking.error()
     assert isinstance(trouble, Unavailable)

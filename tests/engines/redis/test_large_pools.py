@@ -1,7 +1,7 @@
 """Large pools: shares computed in batches, more tags than the engine remembers, and many expiries at once."""
 
 import pytest
-from pool_twin import NAME, PoolTwin, ask, give, have, tell
+from pool_twin import NAME, PoolTwin, borrow, change, give_back, send
 
 import holdfast
 from holdfast.commands import GetPoolStats, PoolHeartbeat
@@ -63,11 +63,11 @@ def test_the_number_of_remembered_tags_is_bounded(pool, one_server):
 def test_many_expired_items_are_brought_back_in_parts_like_the_rule(twin):
     """No command is long: each brings back a thousand items, and the next one the rest."""
     numbers = range(DUE_AT_ONCE + 10)
-    program = [have(*map(str, numbers)), *(ask(1, f"a{number}", wait=False) for number in numbers)]
+    program = [change(*map(str, numbers)), *(borrow(1, f"a{number}", wait=False) for number in numbers)]
     program += [
-        tell(20_000_000, "b", GetPoolStats(NAME, 0)),
-        tell(0, "b", PoolHeartbeat(NAME)),
-        ask(0, "c1"),
-        give(0, "c1"),
+        send(20_000_000, "b", GetPoolStats(NAME, 0)),
+        send(0, "b", PoolHeartbeat(NAME)),
+        borrow(0, "c1"),
+        give_back(0, "c1"),
     ]
     twin.run(program)

@@ -1,4 +1,4 @@
-"""Owners that hear AssignmentExpired: faster than a look, and never needed."""
+"""Owners that receive expiry events of other owners: faster than a check, and never needed."""
 
 import pytest
 from expiry_events import SETTING, WAIT_S, subscribed

@@ -103,7 +103,7 @@ def test_the_loss_of_a_forgotten_lease_says_that_its_ttl_was_not_over(place):
             lease.release()
         why[lease.name] = (loss.value.reason, loss.value.detail.partition(":")[0])
     assert why == {"forgotten": ("expired", "before its ttl was over"), "broken": ("broken", "because")}
-    assert len([event for event in place.events if event.detail.startswith("expired before its time")]) == 1
+    assert len([event for event in place.events if event.detail.startswith("expired before its ttl was over")]) == 1
 
 
 @pytest.mark.parametrize("face", ["blocking"])

@@ -33,18 +33,18 @@ def test_a_change_of_servers_is_delivered_while_clients_come_and_go():
     engine, over, trouble = open_engine(config.settings("redis+sentinel://127.0.0.1:1/main")), threading.Event(), []
 
     def come():
-        forms = []
+        transports = []
         while not over.is_set():
-            forms.append(engine.transport(owns=False))
-            if len(forms) == 50:
-                forms.clear()
+            transports.append(engine.transport(owns=False))
+            if len(transports) == 50:
+                transports.clear()
 
     coming = threading.Thread(target=come)
     coming.start()
     until = time.monotonic() + 0.7
     while time.monotonic() < until and not trouble:
         try:
-            engine._moved()
+            engine._topology_changed()
         except RuntimeError as error:
             trouble.append(error)
     over.set()
@@ -61,7 +61,7 @@ def test_no_sentinel_is_missing_while_another_thread_moves_it_to_the_end():
 
     def put_last():
         while not over.is_set():
-            primary._last(sentinel)
+            primary._move_to_end(sentinel)
 
     putting = threading.Thread(target=put_last)
     putting.start()

@@ -92,8 +92,8 @@ class RedisEngine:
             pattern = old_keys_pattern(self._prefix)
             detail = (
                 f"{url} has data of layout {OLD_LAYOUT}, for example the key {old_keys[1][0]!r}; this version of"
-                f" holdfast uses layout {LAYOUT}. Stop the clients of the older version and delete the keys {pattern!r},"
-                " or connect to another server or database. Nothing was changed"
+                f" holdfast uses layout {LAYOUT}. Stop the clients of the older version and delete the keys"
+                f" {pattern!r}, or connect to another server or database. Nothing was changed"
             )
             raise Unavailable("redis", "other layout", detail)
         self.known_servers.record_servers(self.topology.servers())
