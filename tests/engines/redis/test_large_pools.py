@@ -42,7 +42,7 @@ def test_a_share_of_a_large_pool_is_the_one_that_the_rule_chooses(pool, one_serv
         item.release()
 
     for tag, names in wanted.items():
-        free = one_server.command("ZRANGE", f"hf2:{{large}}:pool:c:500000:{tag}", "0", "-1")
+        free = one_server.command("ZRANGE", f"hf2:{{large}}:pool:share:500000:{tag}", "0", "-1")
         assert {name.decode() for name in free} == names
 
 
@@ -53,7 +53,7 @@ def test_the_number_of_remembered_tags_is_bounded(pool, one_server):
     for number in range(SHARES_MAX + 2):
         with pool.borrow(timeout=0, tag=f"tag {number}", share=0) as item:
             names[number] = item.name
-    assert one_server.command("HLEN", "hf2:{large}:pool:c") <= SHARES_MAX
+    assert one_server.command("HLEN", "hf2:{large}:pool:shares") <= SHARES_MAX
     for number, name in names.items():
         assert name == chosen(MANY[:6], Share(f"tag {number}", 0), 6)[0]
     with pool.borrow(timeout=0, tag="tag 0", share=0) as item:
