@@ -185,9 +185,7 @@ def test_the_page_lists_the_files_of_the_minimal_engine():
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("\n## Add an engine\n")[2].partition("\n## ")[0]
     package = section.partition("\n### As a package of its own\n")[2].partition("\n### ")[0]
-    listed = {
-        cell.replace("NAME", "hub") for cell in re.findall(r"^\| `([^`]+)` \|", package, re.MULTILINE)
-    }
+    listed = {cell.replace("NAME", "hub") for cell in re.findall(r"^\| `([^`]+)` \|", package, re.MULTILINE)}
     files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml")}
 
     assert listed == files

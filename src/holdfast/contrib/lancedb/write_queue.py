@@ -97,8 +97,8 @@ class WriteQueue:
     def slot(self) -> Future[None] | None:
         """Take a slot in the queue (return `None`), or return a future that ends when one is free.
 
-    So no more than `queue` jobs are queued.
-    """
+        So no more than `queue` jobs are queued.
+        """
         self._refuse_child()
         self.refuse_inside("write")
         with self._changed:
@@ -140,8 +140,8 @@ class WriteQueue:
     def close(self, timeout_s: float | None) -> bool:
         """Refuse new callers, do the queued jobs, end the thread.
 
-    Return false if the timeout ended first; the jobs that were left got `Closed`.
-    """
+        Return false if the timeout ended first; the jobs that were left got `Closed`.
+        """
         if os.getpid() != self._pid:
             return True
         with self._changed:
