@@ -169,11 +169,11 @@ def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(cluster
     """Each server gets its own renewals in one batch, in writes of a hundred."""
     client = clustered.connect(f"{clustered.server.url}?socket_timeout=60")  # even on a busy machine
     transport, writes = client._client.keeper._transport, []
-    tell = transport._send_all
+    send_all = transport._send_all
 
-    async def counted(lane, commands, count, limit_s):
-        writes.append((lane.node.url, count))
-        return await tell(lane, commands, count, limit_s)
+    async def counted(connections, commands, count, limit_s):
+        writes.append((connections.node.url, count))
+        return await send_all(connections, commands, count, limit_s)
 
     names = [f"many/{number}" for number in range(10_000)]
     taken = [Acquire(name, f"token-{number}", "owner", 60_000, wait=False) for number, name in enumerate(names)]
@@ -182,7 +182,7 @@ def test_ten_thousand_leases_over_three_masters_are_three_batches_a_tick(cluster
     run(transport.apply_all(asked[:100]))  # now every server knows the script
     for server in clustered.server.masters():
         server.command("CONFIG", "RESETSTAT")
-    monkeypatch.setattr(transport, "_tell", counted)
+    monkeypatch.setattr(transport, "_send_all", counted)
 
     answers = run(transport.apply_all(asked))
 

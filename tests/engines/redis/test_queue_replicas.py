@@ -241,12 +241,12 @@ class Taker:
     """Receive a message once the check has read the lanes: by then it was read in one."""
 
     def __init__(self, peer, taken):
-        self._peer, self._taken, self._connections = peer, taken, False
+        self._peer, self._taken, self._lanes_read = peer, taken, False
 
-    def say(self, page):
-        if self._connections and not self._taken and page.part == CONSUMERS:
+    def send(self, page):
+        if self._lanes_read and not self._taken and page.part == CONSUMERS:
             self._taken.extend(self._peer.send(Receive("q", "t", 1)).deliveries)
-        self._connections = self._connections or page.part == READY
+        self._lanes_read = self._lanes_read or page.part == READY
         return self._peer.send(page)
 
 
@@ -293,7 +293,7 @@ def test_a_check_that_never_stays_on_one_server_gives_up(replicated):
 def look(name, ttl_ms):
     """Return the reclaim command that a client with this ttl would send."""
     with holdfast.connect("memory://") as client:
-        return client.queue(name, ttl=ttl_ms / 1000)._reaping()
+        return client.queue(name, ttl=ttl_ms / 1000).reclaim_command()
 
 
 def test_dead_consumers_are_found_in_time_after_the_clock_went_back(new_server, connect, tmp_path):

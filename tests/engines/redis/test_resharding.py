@@ -206,13 +206,13 @@ def test_the_keeper_sends_one_batch_to_each_server(clustered, monkeypatch):
     client = clustered.connect()
     held = [client.lock(f"batch/{number}", ttl=30).acquire(timeout=5) for number in range(60)]
     transport, told = client._client.keeper._transport, []
-    tell = transport._send_all
+    send_all = transport._send_all
 
-    async def counted(lane, commands, count, limit_s):
-        told.append((lane.node.url, count))
-        return await tell(lane, commands, count, limit_s)
+    async def counted(connections, commands, count, limit_s):
+        told.append((connections.node.url, count))
+        return await send_all(connections, commands, count, limit_s)
 
-    monkeypatch.setattr(transport, "_tell", counted)
+    monkeypatch.setattr(transport, "_send_all", counted)
     for server in clustered.server.servers:
         server.command("SCRIPT", "FLUSH")  # also where nobody knows the script: once more each, and no more
     wrong = Renew(held[7].name, "not-the-token", 30_000)
