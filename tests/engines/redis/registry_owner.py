@@ -9,12 +9,12 @@ import holdfast
 def main(url, label, ttl):
     lost = []
     hf = holdfast.connect(url, label=label, observer=lambda event: lost.append(event) if event.kind == "lost" else None)
-    directory = hf.registry("conversations", ttl=float(ttl))
+    registry = hf.registry("conversations", ttl=float(ttl))
     leases = {}
 
     def claim(key, **options):
         try:
-            got = directory.claim(key, {"server": label}, **options)
+            got = registry.claim(key, {"server": label}, **options)
         except holdfast.NotAcquired as refusal:
             return {"refused": refusal.reason}
         except holdfast.Unavailable as error:
@@ -32,7 +32,7 @@ def main(url, label, ttl):
     for line in sys.stdin:
         order = json.loads(line)
         print(json.dumps(deeds[order.pop("deed")](**order)), flush=True)
-    directory.release_all()
+    registry.release_all()
     hf.close()
 
 

@@ -156,7 +156,7 @@ def test_a_clock_set_back_makes_a_dead_holders_lease_last(place, clock):
     clock.shift(-30, place.server)
     time.sleep(0.7)
 
-    busy = peer.send(Acquire("x", "heir", "", 1000, wait=False))
+    busy = peer.send(Acquire("x", "successor", "", 1000, wait=False))
     assert isinstance(busy, Busy)
     assert busy.remaining_ms > 20_000
 

@@ -63,9 +63,9 @@ def test_a_server_that_is_loading_is_not_ready(new_server, place_on):
     server.command("EVAL", SPOIL.replace("'SET'", "'DEL'").replace(", 'x'", ""), "0")
 
     held.release()
-    heir = waiting.result()
-    assert heir.fence > held.fence
-    heir.release()
+    successor = waiting.result()
+    assert successor.fence > held.fence
+    successor.release()
 
 
 def wake(client):

@@ -200,10 +200,10 @@ def test_a_command_costs_the_same_with_two_or_thousands_of_waiters(sync):
     peer, server = sync.peer(), sync.server
     assert isinstance(peer.send(Acquire("x", "first", "", 20_000, wait=True)), Granted)
 
-    def hand_over(token, heir):
+    def hand_over(token, successor):
         server.command("CONFIG", "RESETSTAT")
         peer.send(ReleaseLease("x", token))
-        assert isinstance(peer.send(Acquire("x", heir, "", 20_000, wait=True)), Granted)
+        assert isinstance(peer.send(Acquire("x", successor, "", 20_000, wait=True)), Granted)
         lines = server.command("INFO", "commandstats").split(b"\r\n")
         calls = [line for line in lines if line.startswith(b"cmdstat_")]
         return {line.split(b":")[0]: int(line.split(b"calls=")[1].split(b",")[0]) for line in calls}

@@ -334,9 +334,9 @@ def test_a_server_with_tls_is_reached(own_certificates, new_server, place_on):
 
     held.release()
 
-    heir = waiting.result()
-    assert heir.fence > held.fence
-    heir.release()
+    successor = waiting.result()
+    assert successor.fence > held.fence
+    successor.release()
 
 
 def test_two_loops_of_one_process_have_their_own_clients(one_server):

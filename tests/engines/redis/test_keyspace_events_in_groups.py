@@ -93,16 +93,16 @@ def test_a_promoted_master_is_configured_and_gets_a_subscription(quiet, listen, 
     before = quiet.server_of(NAMES[0])
 
     if how == "gracefully":
-        heir = quiet.failover(before)
+        successor = quiet.failover(before)
     else:
         before.kill()
-        heir = quiet.wait_replaced(before)
+        successor = quiet.wait_replaced(before)
 
-    until_subscribed([heir])
-    eventually(lambda: set(letters(heir)) == WANTED, WAIT_S)
+    until_subscribed([successor])
+    eventually(lambda: set(letters(successor)) == WANTED, WAIT_S)
     quiet.heal()
     keep, others = masters(quiet)
-    assert heir in keep
+    assert successor in keep
     until_subscribed(keep)
     until_subscribed(others, 0)
     end_each(quiet, listener, "after")
@@ -136,9 +136,9 @@ def test_changes_of_the_cluster_leave_one_subscription_for_each_master(quiet_clu
     listener.expiries.close()
 
     until_subscribed(cluster.servers, 0)
-    cluster.wait_settled()
+    cluster.wait_stable()
     cluster.move_slot(slot, first)
-    cluster.wait_settled()
+    cluster.wait_stable()
 
 
 def silent_third(cluster):

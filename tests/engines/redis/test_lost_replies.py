@@ -250,9 +250,9 @@ def test_a_client_that_loses_contact_retries_until_its_timeout(slow):
     time.sleep(0.3)
     proxy.accept()
 
-    heir = waiting.result()
-    assert heir.fence > lease.fence
-    heir.release()
+    next_holder = waiting.result()
+    assert next_holder.fence > lease.fence
+    next_holder.release()
 
 
 @pytest.mark.acceptance("A0-12")
@@ -323,9 +323,9 @@ def test_a_heartbeat_whose_reply_was_lost_does_no_harm(slow):
 
     lease.release()
 
-    heir = waiting.result()
-    assert heir.fence > lease.fence
-    heir.release()
+    next_holder = waiting.result()
+    assert next_holder.fence > lease.fence
+    next_holder.release()
 
 
 @pytest.mark.acceptance("A0-15")

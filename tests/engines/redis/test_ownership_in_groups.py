@@ -39,7 +39,7 @@ def test_a_graceful_failover_costs_no_assignment(grouped):
     assert len(servers) in (1, 3)
 
     for server in servers:
-        grouped.server.wait_settled()
+        grouped.server.wait_stable()
         grouped.server.failover(server)
         grouped.server.heal()  # a former primary goes on until somebody tells it: what it answers proves nothing
         assert server.command("ROLE")[0] == b"slave"

@@ -24,7 +24,7 @@ def test_a_dead_owner_is_found_behind_two_hundred_slow_ones(sync):
         (held,) = peer.send(Receive(queue.name, token, 1)).deliveries
     began = time.monotonic()
 
-    pod = Pod(sync, queue, "heir")
+    pod = Pod(sync, queue, "successor")
     (work,) = all_owned([pod], {f"stream-{SLOW}"}).values()
 
     took = time.monotonic() - began

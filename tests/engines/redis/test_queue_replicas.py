@@ -293,7 +293,7 @@ def test_a_check_that_never_stays_on_one_server_gives_up(replicated):
 def look(name, ttl_ms):
     """Return the reclaim command that a client with this ttl would send."""
     with holdfast.connect("memory://") as client:
-        return client.queue(name, ttl=ttl_ms / 1000).reclaim_command()
+        return client.queue(name, ttl=ttl_ms / 1000)._core.reclaim_command()
 
 
 def test_dead_consumers_are_found_in_time_after_the_clock_went_back(new_server, connect, tmp_path):
@@ -308,8 +308,8 @@ def test_dead_consumers_are_found_in_time_after_the_clock_went_back(new_server, 
     assert len(peer.send(Receive("q", "doomed", 1)).deliveries) == 1
     peer.send(ReclaimExpired("q", 200, 0, 1000, 5))
     clock.set(-3600)
-    with queue.consumer() as heir:
-        (message,) = heir.receive(timeout=30)
+    with queue.consumer() as successor:
+        (message,) = successor.receive(timeout=30)
         message.ack()
     peer.close()
     server.command("FLUSHALL")

@@ -90,7 +90,7 @@ class Steps:
             found += deliveries
         return found
 
-    def settled(self, what, found, kind, delay_ms=0):
+    def finish(self, what, found, kind, delay_ms=0):
         """Record outcomes as a worker does for messages with keys: half as many at once."""
         for first in range(0, len(found), COSTLY_BATCH_MAX):
             part = found[first : first + COSTLY_BATCH_MAX]
@@ -148,12 +148,12 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         assert len(steps.timed("redrive", Redrive("q", ids, True, f"{next(NUMBERS)}")).ids) == len(ids)
 
     steps.send(Join("q", "worker", "", "worker", 600_000))
-    steps.settled("ack", steps.taken("worker", many), ACK)
+    steps.finish("ack", steps.taken("worker", many), ACK)
     steps.fill(many, each=2)
     for _ in range(TIMES):
         assert steps.checked() == (2 * many, ())
-    steps.settled("ack of those with others behind", steps.taken("worker", many), ACK)
-    steps.settled("retry", steps.taken("worker", many), RETRY, 1)
+    steps.finish("ack of those with others behind", steps.taken("worker", many), ACK)
+    steps.finish("retry", steps.taken("worker", many), RETRY, 1)
     eventually(lambda: steps.timed("take of what is due", Receive("q", "worker", BATCH_MAX)).deliveries == (), 30)
     for number in range(TIMES):
         steps.fill(BATCH_MAX)
@@ -162,7 +162,7 @@ def test_no_step_is_long_however_much_there_is_to_do(steps):
         steps.timed("leave", Leave("q", f"guest {number}"))
     steps.send(Join("q", "rich guest", "", "guest", 60_000))
     left = steps.left("rich guest", len(steps.taken("rich guest", TIMES * BATCH_MAX)))
-    steps.settled("dead", steps.taken("worker", many), REJECT)
+    steps.finish("dead", steps.taken("worker", many), REJECT)
 
     assert max(parts) == COSTLY_BATCH_MAX
     assert left == [BATCH_MAX] * (TIMES - 1)

@@ -278,7 +278,7 @@ def test_the_error_names_servers_that_redirect_to_each_other(clustered):
     assert not once.seen("in another slot")
     for node in (owner, other):
         node.command("CLUSTER", "SETSLOT", slot, "NODE", ids[0])
-    server.wait_settled()
+    server.wait_stable()
     client.lock(name).acquire(timeout=10).release()
 
 

@@ -284,7 +284,7 @@ MUTATIONS = [
              "redis.call('SET', base, record)"),
     Mutation("the record is kept too short", "if holder_token and expires > ends then ends = expires end", ""),
     Mutation("the line never expires", "and line_until < now + keep_ms * 1000 then", "and false then"),
-    Mutation("a new line never expires", "if anew then line_until = 0 end", ""),
+    Mutation("a new line never expires", "if new_line then line_until = 0 end", ""),
     Mutation("a new heartbeat never expires", "if added > 0 then line_until = 0 end", ""),
     Mutation("the line of a lost record is reused", "if unknown and redis.call('ZCARD', line_key) > 0 then",
              "if false then"),
