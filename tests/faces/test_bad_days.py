@@ -164,16 +164,16 @@ def test_a_break_whose_reply_was_lost_spares_the_next_holder():
         Server("valkey") as server,
         Proxy("127.0.0.1", server.port) as proxy,
         holdfast.connect(server.url) as stuck,
-        holdfast.connect(server.url) as heir,
+        holdfast.connect(server.url) as successor,
         holdfast.connect(proxy.url) as op,
     ):
         op.lock("warm").acquire().release()
         server.command("SCRIPT", "LOAD", SCRIPTS[Break].text)
         broken = stuck.lock("x", ttl=1).acquire()
         got = []
-        waiting = threading.Thread(target=lambda: got.append(heir.lock("x", ttl=1).acquire()))
+        waiting = threading.Thread(target=lambda: got.append(successor.lock("x", ttl=1).acquire()))
         waiting.start()
-        eventually(lambda: heir.show("x").waiters)
+        eventually(lambda: successor.show("x").waiters)
         proxy.drop_reply(1, script(SCRIPTS[Break].sha))
         op.break_lease("x", "stuck")
         waiting.join(5)

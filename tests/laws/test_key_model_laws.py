@@ -200,11 +200,11 @@ class Keys(RuleBasedStateMachine):
             self.expire(0)
         self.crash()
         self.join()
-        (heir,) = self.sure
+        (successor,) = self.sure
         while any(self.lines.values()):
-            self.take(self.place_of(heir), 4)
-            while self.has[heir]:
-                self.end(self.place_of(heir), "", ACK)
+            self.take(self.place_of(successor), 4)
+            while self.has[successor]:
+                self.end(self.place_of(successor), "", ACK)
         left = self.say("0", GetStats(self.name))
         assert (*left[:5], left.behind) == (0,) * 6
 

@@ -173,10 +173,10 @@ def test_a_client_that_dies_during_a_reclaim_requeues_all_or_nothing(client, ser
         looker = start("work", url=f"{proxy.url}?{url.partition('?')[2]}", seconds=30, concurrency=1, prefetch=0)
         eventually(lambda: proxy.count(script(SCRIPTS[ReclaimExpired].sha)), WAIT_S, "a look")
         looker.kill()
-    with queue.consumer(prefetch=100) as heir:
+    with queue.consumer(prefetch=100) as successor:
         found = []
         while len(found) < 40:
-            messages = heir.receive(100, timeout=10 * TTL_S)
+            messages = successor.receive(100, timeout=10 * TTL_S)
             assert messages, f"{len(found)} were found"
             found += messages
         assert sorted(int(message.id) for message in found) == list(range(40))

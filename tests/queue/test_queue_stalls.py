@@ -27,8 +27,8 @@ def test_a_handler_that_blocks_the_loop_keeps_its_message_and_one_that_stops_all
     for kind, queue in queues.items():
         queue.publish(kind)
         stalled[kind].wait_ready(WAIT_S)
-    with queues["loop"].consumer() as idle, queues["gil"].consumer() as heir:
-        (message,) = heir.receive(timeout=WAIT_S)
+    with queues["loop"].consumer() as idle, queues["gil"].consumer() as successor:
+        (message,) = successor.receive(timeout=WAIT_S)
         assert (message.attempt, message.redelivered) == (2, True)
         message.ack()
         eventually(lambda: journal("refused"), WAIT_S, "a word that comes too late")

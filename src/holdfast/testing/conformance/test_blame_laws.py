@@ -77,7 +77,7 @@ def test_several_messages_in_quarantine_take_no_blame_and_a_single_one_does(engi
     assert peer.say(GetStats("sessions")).dead == 1
 
 
-def test_an_owner_never_has_two_messages_from_quarantine_on_probation(face):
+def test_an_owner_never_has_two_messages_from_quarantine_in_their_blame_window(face):
     """The second comes after a heartbeat since the first: if it kills at once, the first takes no blame."""
     client = face.connect()
     queue, peer, wire = sessions(client), face.peer(), face.wire(client)

@@ -177,8 +177,8 @@ def test_handlers_of_two_sessions_learn_once_each_of_their_loss(timed):
     eventually(lambda: begun == ["first"], what="the first at work")
     wire = timed.wire(client)
     wire.fail()
-    with other.queue("jobs", ttl=1, grace=0).consumer() as heir, passing(timed.clock):
-        (message,) = heir.receive(timeout=60)
+    with other.queue("jobs", ttl=1, grace=0).consumer() as successor, passing(timed.clock):
+        (message,) = successor.receive(timeout=60)
         message.ack()
         eventually(lambda: reported == ["first"], what="its handler told")
     wire.heal()

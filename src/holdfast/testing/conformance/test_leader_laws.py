@@ -17,7 +17,7 @@ class Election:
         self.face, self.ttl = face, ttl
         self.watcher = face.connect()
         self.candidates, self.running, self.story = {}, {}, []
-        self.settling = 0.0
+        self.clean_up_s = 0.0
 
     def stand(self, name, client=None):
         client = client or self.face.connect()
@@ -28,8 +28,8 @@ class Election:
         name = term.holder.label
         self.story.append(("leads", name, term.fence))
         term.over.wait()
-        time.sleep(self.settling)
-        self.story.append(("settled", name, term.fence))
+        time.sleep(self.clean_up_s)
+        self.story.append(("ended", name, term.fence))
         return f"{name} is done"
 
     def leads(self, name):
@@ -60,7 +60,7 @@ def test_one_leads_and_the_others_follow_in_order(face):
         election.candidates[name].resign()
         assert election.running[name].result() == f"{name} is done"
 
-    assert election.order() == [(what, name) for name in ("ann", "bob", "cid") for what in ("leads", "settled")]
+    assert election.order() == [(what, name) for name in ("ann", "bob", "cid") for what in ("leads", "ended")]
     fences = [fence for _, _, fence in election.story]
     assert fences == sorted(fences)
     assert len(set(fences)) == 3
@@ -71,7 +71,7 @@ def test_one_leads_and_the_others_follow_in_order(face):
 def test_the_next_term_starts_only_when_the_work_has_ended(face):
     """`resign` asks the work to end; the release follows when the work has ended."""
     election = Election(face)
-    election.settling = 0.3
+    election.clean_up_s = 0.3
     election.stand("ann")
     election.leads("ann")
     election.stand("bob")
@@ -82,8 +82,8 @@ def test_the_next_term_starts_only_when_the_work_has_ended(face):
     assert election.candidates["bob"].current().candidate == "ann"
 
     election.leads("bob")
-    assert election.order()[:3] == [("leads", "ann"), ("settled", "ann"), ("leads", "bob")]
-    election.settling = 0
+    assert election.order()[:3] == [("leads", "ann"), ("ended", "ann"), ("leads", "bob")]
+    election.clean_up_s = 0
     election.candidates["bob"].resign()
     election.running["bob"].result()
 
@@ -155,7 +155,7 @@ def test_a_leader_knows_of_its_loss_before_its_successor_starts(face):
     assert isinstance(election.running["ann"].error(), LeaseLost)
     assert election.running["ann"].error().result == "ann is done"
     election.leads("bob")
-    assert election.order() == [("leads", "ann"), ("settled", "ann"), ("leads", "bob")]
+    assert election.order() == [("leads", "ann"), ("ended", "ann"), ("leads", "bob")]
     election.candidates["bob"].resign()
     election.running["bob"].result()
 

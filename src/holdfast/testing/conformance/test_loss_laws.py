@@ -228,7 +228,7 @@ def test_the_release_of_a_lost_lease_never_touches_the_successor(face, ending):
     late = holder.lock("x", ttl=0.4).acquire()
     if ending == "broken":
         other.break_lease("x", "by hand")
-    heir = other.lock("x", timeout=5).acquire()
+    next_holder = other.lock("x", timeout=5).acquire()
     wire.heal()
 
     with pytest.raises(LeaseLost) as loss:
@@ -238,9 +238,9 @@ def test_the_release_of_a_lost_lease_never_touches_the_successor(face, ending):
     time.sleep(0.1)
 
     assert loss.value.reason in (ending, "expired")
-    assert other.show("x").fence == heir.fence
-    heir.check()
-    heir.release()
+    assert other.show("x").fence == next_holder.fence
+    next_holder.check()
+    next_holder.release()
 
 
 def test_a_holder_past_its_deadline_releases_a_lease_that_may_still_stand(face):

@@ -195,9 +195,9 @@ def test_a_claimed_key_is_reported_as_lost_also_before_the_first_event(face):
     wire = face.wire(client)
     with queue.owner("slow") as owner:
         work = owner.claim("chat-0")
-        with other.owner("heir") as heir:
+        with other.owner("successor") as successor:
             wire.fail(ConsumerHeartbeat)
-            (taken,) = added(heir, 1)
+            (taken,) = added(successor, 1)
             wire.heal()
             eventually(lambda: work._held.session.state == "lost", 10, "a loss")
             event = owner.next(5)

@@ -62,12 +62,12 @@ def test_a_full_owner_passes_its_wake_up_on(face):
         whole.publish(1, key=one)
         assert waiting.result().assignment.key == one
         more = face.start(lambda: first.next(20))
-        heir = face.start(lambda: second.next(20))
+        successor = face.start(lambda: second.next(20))
         eventually(lambda: whole.part(two).stats().waiting == 2, 5, "two that wait")
         time.sleep(0.5)  # until their listeners have started
         began = time.monotonic()
         whole.publish(2, key=two)
-        assert heir.result().assignment.key == two
+        assert successor.result().assignment.key == two
         assert time.monotonic() - began < 3
         first.stop()
         assert more.result() == OwnerStopped("stopped")

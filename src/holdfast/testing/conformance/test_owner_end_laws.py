@@ -25,9 +25,9 @@ def test_an_owner_that_was_declared_dead_learns_of_all_its_losses(face):
     with queue.owner("slow") as owner:
         open_sessions(queue, 3)
         assignments = added(owner, 3)
-        with other.owner("heir") as heir:
+        with other.owner("successor") as successor:
             wire.fail(ConsumerHeartbeat)
-            taken = {work.key: work for work in added(heir, 3)}
+            taken = {work.key: work for work in added(successor, 3)}
             wire.heal()
             lost = [owner.next(20) for _ in range(3)]
             assert all(isinstance(event, AssignmentLost) for event in lost)

@@ -134,7 +134,7 @@ def test_a_message_that_arrives_while_its_worker_stops_is_released(face):
 def test_prefetched_messages_are_not_returned_while_the_session_is_in_doubt(timed):
     """Others may have them by now. If the engine was only away, they are returned after all."""
     client = timed.connect()
-    queue, heir = client.queue("jobs", ttl=20, grace=0), timed.connect().queue("jobs", ttl=20, grace=0)
+    queue, successor = client.queue("jobs", ttl=20, grace=0), timed.connect().queue("jobs", ttl=20, grace=0)
     queue.publish_many(range(3))
     wire = timed.wire(client)
     with queue.consumer(prefetch=3) as consumer:
@@ -148,11 +148,11 @@ def test_prefetched_messages_are_not_returned_while_the_session_is_in_doubt(time
         assert second.body == 1
 
         wire.fail(ConsumerHeartbeat)
-        with passing(timed.clock), heir.consumer(prefetch=3) as other:
+        with passing(timed.clock), successor.consumer(prefetch=3) as other:
             taken = other.receive(3, timeout=600)
             assert [each.body for each in taken] == [0, 1, 2]
             assert consumer.receive(timeout=0) == []
-            heir.publish("next")
+            successor.publish("next")
             wire.heal()
             assert [each.body for each in consumer.receive(timeout=600)] == ["next"]
         with pytest.raises(LeaseLost):

@@ -112,9 +112,9 @@ def test_a_borrower_waits_for_the_next_returned_item(face):
     until_waiting(pool, 1)
     item.release()
 
-    heir = waiting.result()
-    assert (heir.name, heir.fence > item.fence) == ("only", True)
-    heir.release()
+    successor = waiting.result()
+    assert (successor.name, successor.fence > item.fence) == ("only", True)
+    successor.release()
 
 
 def test_waiters_are_served_in_the_order_in_which_they_came(face):
@@ -207,9 +207,9 @@ def test_a_waiter_that_slept_through_a_cooldown_is_woken_for_its_end(face):
     time.sleep(0.3)
     item.cool(0.5)
     began = time.monotonic()
-    heir = waiting.result()
+    successor = waiting.result()
     assert 0.4 <= time.monotonic() - began <= 0.5 + LATE_S
-    heir.release()
+    successor.release()
 
 
 def test_the_default_cooldown_is_six_seconds(face):
@@ -280,13 +280,13 @@ def test_a_borrower_that_cannot_renew_learns_of_the_loss_before_the_next_loan(fa
     wire = face.wire(slow)
     with pytest.raises(LeaseLost) as lost, slow.pool("pool", ttl=0.6, on_death=0.3).borrow() as item:
         wire.fail(Extend)
-        heir = pool.borrow(timeout=30)
+        successor = pool.borrow(timeout=30)
         assert item.lost
-        assert heir.fence > item.fence
+        assert successor.fence > item.fence
     assert (lost.value.name, lost.value.reason) == ("only", "expired")
     assert wire.commands(Return) == []
-    heir.check()
-    heir.release()
+    successor.check()
+    successor.release()
 
 
 @pytest.mark.acceptance("A3-16")
@@ -525,10 +525,10 @@ def test_a_return_that_is_sent_twice_returns_once(face):
     item = client.pool("pool").borrow()
     wire.lose_reply(Return, 1)
     item.release()
-    with pool.borrow(timeout=0) as heir:
+    with pool.borrow(timeout=0) as successor:
         assert peer.say(Return("pool", "only", item.token)) == Released()
         assert pool.stats().lent == 1
-        heir.check()
+        successor.check()
     item = client.pool("pool").borrow()
     wire.lose_reply(Return, 1)
     item.cool(5)
@@ -582,9 +582,9 @@ def test_the_waiters_of_a_dead_client_are_passed_over(face):
     peer.close()
     began = time.monotonic()
     item.release()
-    heir = waiting.result(30)
+    successor = waiting.result(30)
     assert time.monotonic() - began < 20, "their mark lapses after 5 s; their ttl would be 30"
-    heir.release()
+    successor.release()
 
 
 def test_a_broken_item_is_lost_for_its_borrower_and_cools_down(face):

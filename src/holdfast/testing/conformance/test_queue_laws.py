@@ -237,7 +237,7 @@ def test_a_finished_message_cannot_be_finished_again(face):
         with pytest.raises(LeaseLost, match="finished: ack"):
             message.check()
         with pytest.raises(NotOwner, match="finished already: ack"), message:
-            pytest.fail("entered with what is settled")
+            pytest.fail("entered a finished message")
     assert queue.stats().counts["acked"] == 1
 
 

@@ -161,14 +161,14 @@ def test_a_consumer_that_was_declared_dead_learns_it_and_comes_back(face):
     queue, other = waiting_labels(client), waiting_labels(face.connect())
     queue.publish("x")
     wire = face.wire(client)
-    with queue.consumer() as consumer, other.consumer() as heir:
+    with queue.consumer() as consumer, other.consumer() as successor:
         (message,) = consumer.receive(timeout=5)
         before = queue.consumers()
         wire.fail(ConsumerHeartbeat)
         assert message.lost.wait(20)
         with pytest.raises(LeaseLost):
             message.check()
-        (again,) = heir.receive(timeout=20)
+        (again,) = successor.receive(timeout=20)
         assert (again.id, again.fence > message.fence) == (message.id, True)
         with pytest.raises(LeaseLost):
             message.ack()
@@ -264,7 +264,7 @@ def test_an_outcome_that_cannot_be_sent_is_sent_later(face):
             pass
         assert message.finished
         wire.heal()
-        eventually(lambda: queue.stats().in_flight == 0, what="a settle by the keeper")
+        eventually(lambda: queue.stats().in_flight == 0, what="an outcome sent by the keeper")
     assert queue.stats().counts["acked"] == 1
 
 

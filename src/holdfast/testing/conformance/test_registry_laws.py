@@ -51,17 +51,17 @@ def test_the_first_claim_owns_the_key_and_others_learn_the_owner(face):
 @pytest.mark.acceptance("A4-11")
 def test_keys_with_any_characters_are_independent(face):
     """Keys may contain any character, and no key collides with the internals of another."""
-    directory = face.connect().registry("conversations")
-    leases = {key: directory.claim(key) for key in KEYS}
+    registry = face.connect().registry("conversations")
+    leases = {key: registry.claim(key) for key in KEYS}
 
     assert all(leases.values())
-    assert keys(directory.list()) == sorted(KEYS)
+    assert keys(registry.list()) == sorted(KEYS)
     for key, lease in leases.items():
-        assert directory.owner(key).fence == lease.fence
-        assert keys(directory.list(key))[0] == key
-        assert not directory.claim(key)
+        assert registry.owner(key).fence == lease.fence
+        assert keys(registry.list(key))[0] == key
+        assert not registry.claim(key)
         lease.release()
-    assert directory.list() == []
+    assert registry.list() == []
 
 
 @pytest.mark.large
@@ -87,68 +87,68 @@ def test_owned_keys_are_listed_by_prefix_group_and_owner(face):
 
 def test_a_long_list_comes_in_pages(face):
     """The pages join without gaps and without duplicates."""
-    directory = face.connect().registry("conversations")
-    leases = [directory.claim(f"{n:04}") for n in range(1100)]
+    registry = face.connect().registry("conversations")
+    leases = [registry.claim(f"{n:04}") for n in range(1100)]
 
-    assert keys(directory.list()) == [f"{n:04}" for n in range(1100)]
+    assert keys(registry.list()) == [f"{n:04}" for n in range(1100)]
     for lease in leases:
         lease.release()
 
 
 def test_a_group_never_owns_more_than_its_limit(face):
     """Count and claim are one step, so concurrent claims stay within the limit."""
-    directories = [face.connect().registry("conversations") for _ in range(3)]
+    registries = [face.connect().registry("conversations") for _ in range(3)]
     numbers = itertools.count()
 
-    def start(directory):
+    def start(registry):
         found = []
         for _ in range(4):
             with suppress(NotAcquired):
-                found.append(directory.claim(str(next(numbers)), group="ann", limit=5))
+                found.append(registry.claim(str(next(numbers)), group="ann", limit=5))
         return found
 
-    running = [face.start(start, directory) for directory in directories]
+    running = [face.start(start, registry) for registry in registries]
     leases = [lease for each in running for lease in each.result()]
 
     assert len(leases) == 5
-    assert len(directories[0].list(group="ann")) == 5
+    assert len(registries[0].list(group="ann")) == 5
     leases.pop().release()
-    leases.append(directories[0].claim("again", group="ann", limit=5))
-    assert not directories[1].claim("again", group="ann", limit=5), "its own key does not count against it"
-    other = directories[0].claim("bob's", group="bob", limit=1)
+    leases.append(registries[0].claim("again", group="ann", limit=5))
+    assert not registries[1].claim("again", group="ann", limit=5), "its own key does not count against it"
+    other = registries[0].claim("bob's", group="bob", limit=1)
     for lease in (*leases, other):
         lease.release()
 
 
 def test_an_expired_claim_blocks_no_client(face):
     """An expired entry is not listed, does not count for its group, and its key can be claimed."""
-    directory = face.connect().registry("conversations", ttl=5)
+    registry = face.connect().registry("conversations", ttl=5)
     peer = face.peer()
     indexes = ("k", "g:ann")
     peer.say(ClaimEntry(Acquire("conversations\0k42", "dead", "{}", 400, wait=False), indexes, "g:ann", 1))
 
     with pytest.raises(NotAcquired):
-        directory.claim("43", group="ann", limit=1)
-    assert keys(directory.list()) == ["42"]
-    eventually(lambda: directory.list() == [], 10, "the end of the dead one's claim")
-    assert directory.list(group="ann") == []
-    lease = directory.claim("42", group="ann", limit=1)
+        registry.claim("43", group="ann", limit=1)
+    assert keys(registry.list()) == ["42"]
+    eventually(lambda: registry.list() == [], 10, "the end of the dead one's claim")
+    assert registry.list(group="ann") == []
+    lease = registry.claim("42", group="ann", limit=1)
     assert lease
     lease.release()
 
 
 def test_another_claim_of_a_key_is_not_counted_for_the_group_of_the_last(face):
     """An index entry counts only for the token that wrote it."""
-    directory = face.connect().registry("conversations")
+    registry = face.connect().registry("conversations")
     peer = face.peer()
     peer.say(ClaimEntry(Acquire("conversations\0k42", "dead", "{}", 300, wait=False), ("k", "g:ann"), "g:ann", 1))
-    eventually(lambda: directory.owner("42") is None, 10, "the end of the dead one's claim")
+    eventually(lambda: registry.owner("42") is None, 10, "the end of the dead one's claim")
 
-    lease = directory.claim("42", group="bob", limit=1)
-    second = directory.claim("43", group="ann", limit=1)
+    lease = registry.claim("42", group="bob", limit=1)
+    second = registry.claim("43", group="ann", limit=1)
 
-    assert keys(directory.list(group="ann")) == ["43"]
-    assert keys(directory.list(group="bob")) == ["42"]
+    assert keys(registry.list(group="ann")) == ["43"]
+    assert keys(registry.list(group="bob")) == ["42"]
     lease.release()
     second.release()
 
@@ -156,11 +156,11 @@ def test_another_claim_of_a_key_is_not_counted_for_the_group_of_the_last(face):
 @pytest.mark.acceptance("A4-6")
 def test_a_failed_start_releases_the_key_at_once(face):
     """Other servers must not attach to a key that never started."""
-    directory = face.connect().registry("conversations")
+    registry = face.connect().registry("conversations")
 
-    with pytest.raises(ZeroDivisionError), directory.claim("42"):
+    with pytest.raises(ZeroDivisionError), registry.claim("42"):
         1 / 0  # noqa: B018
-    lease = directory.claim("42")
+    lease = registry.claim("42")
     assert lease
     lease.release()
 
@@ -256,15 +256,15 @@ def test_watch_yields_every_change(face):
 def test_a_claim_is_renewed_with_all_others_in_one_batch(timed):
     """A renewal tick is one exchange for each hundred keys of a process."""
     client = timed.connect()
-    directory = client.registry("conversations", ttl=15)
-    leases = [directory.claim(str(n)) for n in range(50)]
+    registry = client.registry("conversations", ttl=15)
+    leases = [registry.claim(str(n)) for n in range(50)]
     wire = timed.wire(client)
 
     for _ in range(12):
         timed.clock.advance(5)
         eventually(lambda: min(lease.remaining() for lease in leases) > 13, what="renewals")
     assert len(wire.commands(Renew)) >= 50 * 11
-    assert len(directory.list()) == 50
+    assert len(registry.list()) == 50
     for lease in leases:
         lease.release()
 
@@ -273,16 +273,16 @@ def test_a_claim_is_renewed_with_all_others_in_one_batch(timed):
 def test_lost_answers_of_claims_change_nothing(face, reached):
     """Both commands carry the token, so a second copy gets the same answer."""
     client = face.connect()
-    directory = client.registry("conversations")
+    registry = client.registry("conversations")
     wire = face.wire(client)
 
     wire.lose_reply(ClaimEntry, times=1, reached=reached)
-    lease = directory.claim("42", group="ann", limit=1)
-    assert keys(directory.list()) == ["42"]
+    lease = registry.claim("42", group="ann", limit=1)
+    assert keys(registry.list()) == ["42"]
     wire.lose_reply(ReleaseEntry, times=1, reached=reached)
     lease.release()
     assert (len(wire.commands(ClaimEntry)), len(wire.commands(ReleaseEntry))) == (2, 2)
-    assert directory.list() == directory.list(group="ann") == []
+    assert registry.list() == registry.list(group="ann") == []
 
 
 def test_a_claim_is_one_round_trip_and_so_is_its_end(face):
@@ -298,35 +298,35 @@ def test_a_claim_is_one_round_trip_and_so_is_its_end(face):
 def test_invalid_keys_groups_and_settings_are_refused_before_any_command(face):
     """This covers names, keys, members, infos and limits."""
     client = face.connect()
-    directory = client.registry("conversations")
+    registry = client.registry("conversations")
     wire = face.wire(client)
 
     for bad in ("", 7, None, b"42", "n" * 513, "nul\x00", "unpaired \ud800"):
-        for use in (directory.claim, directory.owner, directory.members, lambda key: directory.join(key, "m")):
+        for use in (registry.claim, registry.owner, registry.members, lambda key: registry.join(key, "m")):
             with pytest.raises(InvalidName):
                 use(bad)
         with pytest.raises(InvalidName):
-            directory.join("42", bad)
+            registry.join("42", bad)
         with pytest.raises(InvalidName):
             client.registry(bad)
         if bad is not None:
             with pytest.raises(InvalidName):
-                directory.claim("42", group=bad)
+                registry.claim("42", group=bad)
     for info in (7, ["list"], {"a": object()}, {"a": "x" * 5000}):
         with pytest.raises(InvalidConfig) as refusal:
-            directory.claim("42", info)
+            registry.claim("42", info)
         assert refusal.value.setting == "info"
     for options in ({"limit": 1}, {"limit": -1, "group": "ann"}, {"limit": 1.5, "group": "ann"}):
         with pytest.raises(InvalidConfig) as refusal:
-            directory.claim("42", **options)
+            registry.claim("42", **options)
         assert refusal.value.setting == "limit"
     with pytest.raises(InvalidConfig):
         client.registry("conversations", ttl=0)
     with pytest.raises(InvalidConfig):
-        next(directory.watch(interval=0))
+        next(registry.watch(interval=0))
     assert wire.commands() == []
     client.close()
-    for use in (lambda: directory.claim("42"), lambda: directory.owner("42"), directory.list):
+    for use in (lambda: registry.claim("42"), lambda: registry.owner("42"), registry.list):
         with pytest.raises(Closed):
             use()
 
@@ -351,24 +351,24 @@ def test_a_closed_client_releases_the_keys_of_its_blocks(face):
         pass
     client.close()
 
-    directory = face.connect().registry("conversations")
+    registry = face.connect().registry("conversations")
     began = time.monotonic()
-    lease = directory.claim("42")
+    lease = registry.claim("42")
     assert lease
     assert time.monotonic() - began < 10
     lease.release()
 
 
 def test_invalid_messages_and_heirs_are_refused_before_any_command(face):
-    """Messages and heirs are text of limited length."""
+    """Messages and successors are text of limited length."""
     client = face.connect()
-    directory = client.registry("conversations")
-    lease = directory.claim("42")
+    registry = client.registry("conversations")
+    lease = registry.claim("42")
     wire = face.wire(client)
 
     for message in (None, 7, b"bytes", "x" * 70_000, "unpaired \ud800"):
         with pytest.raises(InvalidConfig) as refusal:
-            directory.send("42", message)
+            registry.send("42", message)
         assert refusal.value.setting == "message"
     for successor in (None, 7, "", "l" * 201):
         with pytest.raises(InvalidConfig) as refusal:

@@ -38,13 +38,13 @@ def test_messages_reach_the_owner_in_order_and_an_unknown_key_raises(face):
 def test_a_message_whose_answer_was_lost_is_read_once(face):
     """The sender resends it, and the owner recognises both copies as one."""
     client = face.connect()
-    directory = client.registry("conversations")
+    registry = client.registry("conversations")
     wire = face.wire(client)
     lease = face.connect().registry("conversations").claim("42")
 
     wire.lose_reply(SendToOwner, times=2)
-    directory.send("42", "once")
-    directory.send("42", "twice")
+    registry.send("42", "once")
+    registry.send("42", "twice")
     assert len(wire.commands(SendToOwner)) == 4
     assert [lease.receive(timeout=5) for _ in range(2)] == ["once", "twice"]
     assert lease.receive(timeout=0) is None

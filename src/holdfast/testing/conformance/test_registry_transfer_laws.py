@@ -1,4 +1,4 @@
-"""How a registry key changes its owner: reserved for an heir, taken with its group, released by a stopping server."""
+"""How a registry key changes its owner: reserved for a successor, taken with its group, released at a stop."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.capability("registry")
 @together
 @pytest.mark.acceptance("A4-21")
 def test_a_handed_off_key_is_reserved_for_its_heir(face):
-    """No other process can claim the key meanwhile, and the fence grows; if the heir does not come, any process can."""
+    """No other process can claim the key meanwhile, and the fence grows; any process can if no successor comes."""
     first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     lease = first.claim("42")
 
@@ -33,7 +33,7 @@ def test_a_handed_off_key_is_reserved_for_its_heir(face):
     forced = third.take("42", force=True)
     assert forced.fence > taken.fence
     forced.hand_off("absent", within=0.3)
-    eventually(lambda: third.claim("42"), 10, "a key whose heir did not come").release()
+    eventually(lambda: third.claim("42"), 10, "a key whose successor did not come").release()
 
 
 def test_a_block_is_never_entered_without_owning_the_key(face):
@@ -62,7 +62,7 @@ async def _entered(held):
 
 
 def test_an_heir_that_came_and_released_keeps_nothing(face):
-    """The reservation ends when the heir comes. After its release any process can claim the key."""
+    """The reservation ends when the successor comes. After its release any process can claim the key."""
     first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     first.claim("42").hand_off("server 2", within=3000)
     assert not third.claim("42")

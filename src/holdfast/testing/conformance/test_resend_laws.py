@@ -70,11 +70,11 @@ def test_a_second_break_does_not_hit_the_next_holder(engine):
     fence = peer.say(ask("a")).fence
     command = Break("x", fence, "by hand")
     assert peer.say(command) == Released()
-    heir = peer.say(ask("b"))
+    successor = peer.say(ask("b"))
 
     assert isinstance(peer.say(command), NotHeld)
 
-    assert heir.fence > fence
+    assert successor.fence > fence
     assert holder_of(peer) == ("b", [])
     assert peer.say(Renew("x", "a", LONG)) == NotHeld("broken", "by hand")
 

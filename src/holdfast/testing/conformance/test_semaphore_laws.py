@@ -31,9 +31,9 @@ def test_each_holder_has_its_own_permit_and_no_more_enter(face):
     waiting = face.start(gpu.acquire)
     until_waiting(gpu, 1)
     permits[1].release()
-    heir = waiting.result()
-    assert (heir.number, heir.fence > permits[1].fence) == (permits[1].number, True)
-    for permit in (permits[0], permits[2], heir):
+    successor = waiting.result()
+    assert (successor.number, successor.fence > permits[1].fence) == (permits[1].number, True)
+    for permit in (permits[0], permits[2], successor):
         permit.release()
 
 

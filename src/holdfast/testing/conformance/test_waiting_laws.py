@@ -222,8 +222,8 @@ def test_waiting_is_not_polling(face):
 
     released = time.monotonic()
     lease.release()
-    heir, woken = waiting.result()
-    heir.release()
+    successor, woken = waiting.result()
+    successor.release()
 
     assert len(asked) <= 2
     assert len(marked) <= 2

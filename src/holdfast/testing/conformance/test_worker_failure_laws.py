@@ -53,7 +53,7 @@ def test_however_a_handler_ends_its_message_gets_an_outcome_and_its_slot_is_free
 
     worker = queue.worker(handle, concurrency=1, grace=1)
     running = face.start(worker.run)
-    eventually(lambda: queue.stats().dead == len(ENDS), 30, "all of them settled")
+    eventually(lambda: queue.stats().dead == len(ENDS), 30, "dead letters of all of them")
     worker.stop()
     running.result()
 
@@ -181,8 +181,8 @@ def test_unseen_messages_of_a_busy_worker_are_released(timed):
     eventually(lambda: worker.running, what="a handler at work")
     other.publish("unseen")
     assert len(timed.peer().say(Receive("jobs", other.consumers()[0].token, 1)).deliveries) == 1
-    with passing(timed.clock), other.consumer() as heir:
-        (message,) = heir.receive(timeout=600)
+    with passing(timed.clock), other.consumer() as successor:
+        (message,) = successor.receive(timeout=600)
         assert (message.body, message.attempt) == ("unseen", 1)
         message.ack()
         assert worker.running == 1
