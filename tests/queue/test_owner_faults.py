@@ -50,9 +50,9 @@ def test_a_frozen_owner_learns_of_all_its_losses_and_its_late_outcomes_are_refus
     zombie = own("zombie")
     eventually(lambda: len(owned(zombie)) == 5, WAIT_S, "an owner of all five")
     before = owned(zombie)
-    heir = own("heir")
+    successor = own("successor")
     freeze(zombie)
-    eventually(lambda: len(owned(heir)) == 5, WAIT_S, "an heir")
+    eventually(lambda: len(owned(successor)) == 5, WAIT_S, "a successor")
     assert journal("lost") == []
     zombie.thaw()
     eventually(lambda: len(journal("lost")) == 5, WAIT_S, "five losses that are told")
@@ -60,10 +60,10 @@ def test_a_frozen_owner_learns_of_all_its_losses_and_its_late_outcomes_are_refus
     assert {(words[1], int(words[2])) for words in journal("lost")} == {(key, *fence) for key, fence in before.items()}
     assert {tuple(words[5:]) for words in journal("lost")} == {("refused", "fenced")}
     assert {words[5] for words in journal("added")} == {"written"}
-    assert all(owned(heir)[key][0] > fence for key, (fence,) in before.items())
+    assert all(owned(successor)[key][0] > fence for key, (fence,) in before.items())
     assert queue.stats().in_flight == 5
-    heir.terminate()
-    assert heir.wait(WAIT_S) == 0
+    successor.terminate()
+    assert successor.wait(WAIT_S) == 0
     eventually(lambda: all(len(fences) == 2 for fences in owned(zombie).values()), WAIT_S, "a return")
     assert all(fences == sorted(fences) for fences in owned().values())
     assert {words[6] for words in journal("added")} == {"1"}
@@ -137,14 +137,14 @@ def test_a_lease_is_about_the_key_whichever_message_it_came_from(client, own, ow
 
     os.kill(one.pid, signal.SIGUSR1)
     eventually(lambda: len(owned()["chat"]) == 2, WAIT_S, "an owner of the second")
-    holder, heir = (one, other) if len(owned(one)["chat"]) == 2 else (other, one)
-    before = len(owned(heir)["chat"])
+    holder, successor = (one, other) if len(owned(one)["chat"]) == 2 else (other, one)
+    before = len(owned(successor)["chat"])
     queue.publish("third", key="chat")
     holder.kill()
-    eventually(lambda: len(owned(heir)["chat"]) == before + 1, WAIT_S, "an heir")
-    os.kill(heir.pid, signal.SIGUSR1)
+    eventually(lambda: len(owned(successor)["chat"]) == before + 1, WAIT_S, "a successor")
+    os.kill(successor.pid, signal.SIGUSR1)
     eventually(lambda: len(owned()["chat"]) == 4, WAIT_S, "an owner of the third")
-    os.kill(heir.pid, signal.SIGUSR1)
+    os.kill(successor.pid, signal.SIGUSR1)
     eventually(lambda: queue.stats().counts["acked"] == 3, WAIT_S, "an end of all three")
 
     fences = owned()["chat"]
@@ -157,11 +157,11 @@ def test_a_lease_is_about_the_key_whichever_message_it_came_from(client, own, ow
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_a_key_that_kills_its_owner_is_dead_lettered_and_its_neighbours_lose_no_attempt(client, own, owned, journal):
-    """Keys past their probation are not even in quarantine; those that came with it are tried in small groups."""
+    """Keys past their blame window are not even in quarantine; those that came with it are tried in small groups."""
     queue = opened(client, 3)
     pod = own("pod")
     eventually(lambda: len(owned(pod)) == 3, WAIT_S, "an owner of those that are harmless")
-    time.sleep(TTL_S)  # their probation is over
+    time.sleep(TTL_S)  # their blame window is over
     queue.publish_many(range(3), key=lambda number: f"new-{number}" if number else "poison")
     deaths = 0
     deadline = time.monotonic() + WAIT_S

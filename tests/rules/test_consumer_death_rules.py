@@ -24,7 +24,7 @@ from holdfast.commands.queue import (
     NotTakenOver,
     TakeOver,
 )
-from holdfast.rules.queue.state import ATTEMPTS_USED_UP, PROBATIONS_PER_TTL
+from holdfast.rules.queue.state import ATTEMPTS_USED_UP, BLAME_WINDOWS_PER_TTL
 from holdfast.rules.result import Wakeup
 
 
@@ -89,7 +89,7 @@ def test_the_blame_of_the_first_step_holds_for_the_rest():
     assert (rest.message.id, rest.message.attempts, rest.message.crashes) == ("2", 0, 1)
 
 
-# Probation.
+# The blame window.
 
 
 def keeper(harness, *old, new=()):
@@ -135,7 +135,7 @@ def test_several_new_messages_take_no_blame():
     }
 
 
-def test_a_message_past_its_probation_leaves_the_quarantine():
+def test_a_message_past_its_blame_window_leaves_the_quarantine():
     """Whatever crashes it had before: it has run for hours since."""
     harness = QueueHarness()
     harness.join("a1", "c1")
@@ -152,13 +152,13 @@ def test_a_message_past_its_probation_leaves_the_quarantine():
 
 
 @pytest.mark.parametrize(("early_us", "attempts"), [(1, 0), (0, 1)])
-def test_probation_begins_a_part_of_the_ttl_before_the_last_heartbeat(early_us, attempts):
+def test_the_blame_window_begins_a_part_of_the_ttl_before_the_last_heartbeat(early_us, attempts):
     """By the engine's clock, to the microsecond."""
     harness = QueueHarness()
     harness.join("b1", keeps_messages=True)
     harness.publish("1", key="1")
     harness.receive("b1")
-    harness.now_us += TTL_MS * 1000 // PROBATIONS_PER_TTL + early_us
+    harness.now_us += TTL_MS * 1000 // BLAME_WINDOWS_PER_TTL + early_us
     harness.answer_to("b", ConsumerHeartbeat("q", "b1", TTL_MS))
     harness.now_us += (TTL_MS + GRACE_MS) * 1000
     harness.reclaim()
@@ -167,7 +167,7 @@ def test_probation_begins_a_part_of_the_ttl_before_the_last_heartbeat(early_us, 
     assert [each.message.attempts for each in harness.receive("a1").deliveries] == [attempts]
 
 
-def test_every_message_of_an_ordinary_consumer_is_on_probation():
+def test_every_message_of_an_ordinary_consumer_is_in_its_blame_window():
     """However long it has held a message: one that is alone with it takes the blame."""
     harness = QueueHarness()
     harness.join("a1", "b1")

@@ -137,7 +137,7 @@ class Leave(NamedTuple):
 class Receive(NamedTuple):
     """Receive up to `most` messages, trying the lanes in this order.
 
-    `wait`: if there is no message, put the consumer among the waiting ones and wake it later.
+    `wait`: if there is no message, add the consumer to the waiting consumers and wake it later.
     `quarantine_max`: how many messages in quarantine the consumer accepts; 0 unless it holds nothing new. If there are
     any, it receives those alone.
     `known_entries`: the entries that the consumer knows it holds. If given, the engine first sends the held messages
@@ -198,8 +198,8 @@ class ReclaimExpired(NamedTuple):
     A consumer has expired if it sent no heartbeat for its ttl plus the grace. If no client has checked for a long time,
     or the clock went back, the engine itself may have been away: then every consumer gets `postpone_ms` to send a
     heartbeat. A message that was alone with its consumer, or in quarantine, loses an attempt; any other goes into
-    quarantine after its second crash. If the consumer keeps messages for a long time, only those on probation count:
-    see `ConsumerRecord.probation_us`.
+    quarantine after its second crash. If the consumer keeps messages for a long time, only those in the blame window
+    count: see `ConsumerRecord.blame_from_us`.
     """
 
     name: str
@@ -337,7 +337,7 @@ class OutcomesRecorded(NamedTuple):
 
 
 class Reclaimed(NamedTuple):
-    """The result of a check for expired consumers; the next check is worth it in `next_ms`.
+    """The result of a check for expired consumers; the next check is due in `next_ms`.
 
     `checked` is false if it was too early to check. `postponed`: consumers were late, and got more time. `consumers`
     were declared dead, `requeued` of their messages are ready again, and `dead_lettered` became dead letters.

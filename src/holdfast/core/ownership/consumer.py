@@ -12,7 +12,7 @@ from holdfast.clock import NS, NS_PER_MS
 from holdfast.commands.queue import BATCH_MAX
 from holdfast.core.ownership.assignment import HeldAssignment
 from holdfast.core.queue.consumer import ConsumerCore
-from holdfast.rules.queue.state import PROBATIONS_PER_TTL
+from holdfast.rules.queue.state import BLAME_WINDOWS_PER_TTL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,24 +53,24 @@ class OwnerConsumer(ConsumerCore):
         self._quarantine_batch = 1
 
     def quarantine_max(self, now_ns: int) -> int:  # noqa: ARG002
-        """Return how many messages in quarantine to accept: none while a message is on probation."""
-        return self._quarantine_batch if self.past_probation() else 0
+        """Return how many messages in quarantine to accept: none while a message is in its blame window."""
+        return self._quarantine_batch if self.past_blame_window() else 0
 
-    def past_probation(self) -> bool:
+    def past_blame_window(self) -> bool:
         """Return whether no held message is new: if the consumer died now, only a new one would take the blame.
 
-        Probation counts from the last time that the engine heard of the consumer: see `ConsumerRecord.probation_us`.
+        The window counts from the last time that the engine heard of the consumer: see `ConsumerRecord.blame_from_us`.
         """
         session = self.session
-        return self.probation_ends_ns() <= (session.heard_ns if session is not None else 0)
+        return self.blame_window_ends_ns() <= (session.heard_ns if session is not None else 0)
 
-    def probation_ends_ns(self) -> int:
-        """Return when the probation of the newest message ends, if the engine hears of the consumer after that."""
-        return self.newest_ns + self.probation_ns() if self.held else 0
+    def blame_window_ends_ns(self) -> int:
+        """Return when the blame window of the newest message ends, if the engine hears of the consumer after that."""
+        return self.newest_ns + self.blame_window_ns() if self.held else 0
 
-    def probation_ns(self) -> int:
-        """Return how long the probation of a message lasts."""
-        return self.queue.ttl_ms * NS_PER_MS // PROBATIONS_PER_TTL
+    def blame_window_ns(self) -> int:
+        """Return how long the blame window of a message lasts."""
+        return self.queue.ttl_ms * NS_PER_MS // BLAME_WINDOWS_PER_TTL
 
     def received(self, messages: Sequence[Delivered]) -> None:
         """Accept more messages from quarantine next time, if these came from there: a dead fleet leaves many."""
@@ -82,7 +82,7 @@ class OwnerConsumer(ConsumerCore):
         session = self.session
         if self.woken or now_ns >= self.again_ns or session is None or not session.is_live():
             return True
-        return (self.full and room > 0) or (self.draining and self.past_probation()) or self.is_unsure(now_ns)
+        return (self.full and room > 0) or (self.draining and self.past_blame_window()) or self.is_unsure(now_ns)
 
     def message_lost(self, delivered: Delivered) -> None:
         """Report a lost assignment as an event."""
@@ -105,7 +105,7 @@ class OwnerConsumer(ConsumerCore):
                         held.report_lost(held.session.loss_reason)
                     self._on_lost(delivered)
         if session is not None and session.is_live() and session is not self._watched:
+            session.add_waker(waker)  # first: an interrupt must not leave a session that only seems to be watched
             self._watched = session
-            session.add_waker(waker)
             if not session.is_live():
                 waker.wake()  # it was lost before the waker was added

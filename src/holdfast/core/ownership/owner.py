@@ -235,8 +235,8 @@ class OwnerCore:
         """Fetch keys up to the limit."""
         clock = self.client.clock
         now_ns = clock.now_ns()
-        if consumer.draining and not consumer.past_probation():
-            again_ns = max(consumer.probation_ends_ns(), now_ns + consumer.probation_ns() // 8)
+        if consumer.draining and not consumer.past_blame_window():
+            again_ns = max(consumer.blame_window_ends_ns(), now_ns + consumer.blame_window_ns() // 8)
             consumer.waiting_token, consumer.again_ns = "", again_ns
             return
         room = max(0, self._most - self.owned)

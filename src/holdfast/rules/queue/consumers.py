@@ -221,7 +221,7 @@ def _declare_dead(state: QueueState, consumer: ConsumerRecord) -> ConsumerRecord
     """
     if consumer.blame:
         return consumer
-    new = [entry for entry in state.newest_held(consumer.token, 2) if entry.received_us >= consumer.probation_us]
+    new = [entry for entry in state.newest_held(consumer.token, 2) if entry.received_us >= consumer.blame_from_us]
     return consumer._replace(blame=BLAME_ONE if len(new) == 1 else BLAME_UNCLEAR)
 
 
@@ -230,11 +230,11 @@ def _after_consumer_death(
 ) -> StoredMessage | None:
     """Return the message to requeue after its consumer died, or None if it became a dead letter.
 
-    A message takes the blame, and loses an attempt, only if it was the consumer's only message on probation; never if
-    it was past its probation. A message in quarantine takes the blame too, because it was delivered alone; but a
-    consumer that keeps messages may have received several from quarantine, and then the cause is unclear.
+    A message takes the blame, and loses an attempt, only if it was the consumer's only message in the blame window;
+    never if it is older. A message in quarantine takes the blame too, because it was delivered alone; but a consumer
+    that keeps messages may have received several from quarantine, and then the cause is unclear.
     """
-    if entry.received_us < consumer.probation_us:
+    if entry.received_us < consumer.blame_from_us:
         return with_failure(entry.message, consumer, CONSUMER_DIED, attempts=0)._replace(crashes=0)
     if consumer.blame != BLAME_ONE and (consumer.keeps_messages or entry.lane != QUARANTINE):
         return with_failure(entry.message, consumer, CONSUMER_DIED, attempts=0, crashes=1)

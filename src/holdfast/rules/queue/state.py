@@ -18,8 +18,8 @@ from holdfast.commands.queue_admin import PlacedMessage
 
 # A message goes into quarantine after this many consumers have died while they held it.
 QUARANTINE_AT = 2
-# The probation of a message lasts a third of the ttl, if its consumer keeps messages for a long time.
-PROBATIONS_PER_TTL = 3
+# The blame window of a message lasts a third of the ttl, if its consumer keeps messages for a long time.
+BLAME_WINDOWS_PER_TTL = 3
 # Why a message became a dead letter, and the error of an attempt that ended with the death of its consumer.
 ATTEMPTS_USED_UP = "attempts used up"
 CONSUMER_DIED = "its consumer died"
@@ -46,14 +46,14 @@ class ConsumerRecord(NamedTuple):
     keeps_messages: bool = False
 
     @property
-    def probation_us(self) -> int:
-        """The start of probation: a message received later may have killed the consumer, an older one has not.
+    def blame_from_us(self) -> int:
+        """The start of the blame window: a message received later may have killed the consumer, an older one has not.
 
         A consumer that keeps messages for hours holds hundreds of them, and all but the newest have proved harmless.
-        Its last heartbeat came a ttl before the end of the session; before that, a part of the ttl is enough probation.
+        Its last heartbeat came a ttl before the end of the session; before that, a part of the ttl is enough.
         """
         ttl_us = self.ttl_ms * 1000
-        return self.expires_us - ttl_us - ttl_us // PROBATIONS_PER_TTL if self.keeps_messages else -1
+        return self.expires_us - ttl_us - ttl_us // BLAME_WINDOWS_PER_TTL if self.keeps_messages else -1
 
 
 class QueueEntry(NamedTuple):
