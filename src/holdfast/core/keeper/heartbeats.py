@@ -76,7 +76,7 @@ class WaiterHeartbeats:
                 if not schedule.waiters:
                     del self._schedules[command]
 
-    def hasten(self, now_ns: int, pause_ns: int) -> None:
+    def send_soon(self, now_ns: int, pause_ns: int) -> None:
         """Send all of them soon, but none twice within `pause_ns`."""
         with self._guard:
             for schedule in self._schedules.values():

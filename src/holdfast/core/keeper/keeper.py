@@ -129,10 +129,10 @@ class Keeper:
         self._heartbeats.schedule(lease, due_ns)
         self.due(due_ns)
 
-    def hasten_heartbeats(self) -> None:
+    def send_heartbeats_soon(self) -> None:
         """React to a wake-up for an unknown token: the next heartbeats show which name it was for."""
         now_ns = self._clock.now_ns()
-        self._heartbeats.hasten(now_ns, _RETRY_NS)
+        self._heartbeats.send_soon(now_ns, _RETRY_NS)
         self.due(now_ns)
 
     def stop_heartbeat(self, lease: LeaseCore) -> None:
@@ -171,7 +171,7 @@ class Keeper:
         """Wake the thread; start it if there is none."""
         with self.guard:
             if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
-                self._transport.on_unknown_wakeup(self.hasten_heartbeats)
+                self._transport.on_unknown_wakeup(self.send_heartbeats_soon)
                 self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
                 self._thread.start()
         self._waker.wake()

@@ -123,11 +123,11 @@ def _of_service(client: Any, pool: Any) -> Topology:
         raise InvalidConfig("client", name, "its force_master_ip cannot be copied: pass a URL")
     tls = issubclass(pool.connection_class, redis.SSLConnection | redis.asyncio.SSLConnection)
     _refuse_unless_plain(name, kwargs)
-    diallers = [connector_of_client(sentinel) for sentinel in sentinels]
-    hosts = ",".join(f"{host}:{port}" for host, port in (sentinel.place for sentinel in diallers))
+    connectors = [connector_of_client(sentinel) for sentinel in sentinels]
+    hosts = ",".join(f"{host}:{port}" for host, port in (sentinel.place for sentinel in connectors))
     url = f"{'rediss' if tls else 'redis'}+sentinel://{hosts}/{pool.service_name}"
     return SentinelService(
-        SentinelPrimary(url, pool.service_name, diallers, Connector(url, copied(kwargs), tls=tls, path=False))
+        SentinelPrimary(url, pool.service_name, connectors, Connector(url, copied(kwargs), tls=tls, path=False))
     )
 
 

@@ -149,14 +149,14 @@ class _AdminConnection:
 
     def leftovers(self, key_prefix: str) -> EngineReport:
         """Count the keys of holdfast, those that would never expire, and those of other layouts."""
-        count, others, eternal = 0, 0, []
+        count, others, endless = 0, 0, []
         try:
             for keys, _ in self.scan("hf*"):
                 ours = [key for key in keys if key.startswith(f"{key_prefix}:{{")]
                 others += sum(1 for key in keys if _OTHERS.match(key))
                 count += len(ours)
                 # A pool stays until its items are removed, a queue until its messages are acked.
-                eternal += [key for key in ours if not _LASTING.search(key) and self.send("PTTL", key) == -1]
+                endless += [key for key in ours if not _LASTING.search(key) and self.send("PTTL", key) == -1]
                 if self.late:
                     break
         except Unavailable as error:
@@ -164,14 +164,14 @@ class _AdminConnection:
                 raise
             return _NO_SCAN
         found = []
-        if eternal:
-            what = f"{len(eternal)} keys would never expire, for instance {eternal[0]!r}"
+        if endless:
+            what = f"{len(endless)} keys would never expire, for instance {endless[0]!r}"
             found.append(Finding(serious=False, what=what, advice="another program wrote there, or removed the expiry"))
         if others:
             what = f"{others} keys have another layout than {PREFIX}"
             found.append(Finding(serious=False, what=what, advice="another version of holdfast uses this server"))
-        text = f"{count} ({'all' if not eternal else 'not all'} of them expire, except pools and queues)"
-        values = {"keys": count, "keys_without_end": len(eternal), "keys_of_other_layouts": others}
+        text = f"{count} ({'all' if not endless else 'not all'} of them expire, except pools and queues)"
+        values = {"keys": count, "keys_without_end": len(endless), "keys_of_other_layouts": others}
         return EngineReport((Fact("keys", text, values),), tuple(found))
 
 

@@ -233,9 +233,9 @@ class Cluster:
                 raise refusal
         # A server that does not know the cluster, and that the cluster does not name, has left it.
         members = [report for report in reports if report[2] in ours or report[0].place in named]
-        unwell = [node.url for node, well, _ in members if not well]
-        if unwell:
-            raise Unavailable("redis", MOVING, f"{', '.join(unwell)} of {self.url}: the cluster is down")
+        failing = [node.url for node, well, _ in members if not well]
+        if failing:
+            raise Unavailable("redis", MOVING, f"{', '.join(failing)} of {self.url}: the cluster is down")
         slot_map = ours[0]
         if any(other.owners != slot_map.owners for _, _, other in members):
             raise Unavailable("redis", MOVING, f"the servers of {self.url} do not agree on the owners of slots")
