@@ -42,7 +42,7 @@ class Face(Protocol):
     def holding(self, lock: Any) -> AbstractAsyncContextManager[Any]:
         """Enter the block of a lock or a leader."""
 
-    async def settled(self, answer: Any) -> Any:
+    async def resolved(self, answer: Any) -> Any:
         """Return the result of a method of the face, awaited on the asyncio face."""
 
     async def sleep(self, seconds: float) -> None:
@@ -82,7 +82,7 @@ class BlockingFace:
         with lock as lease:
             yield lease
 
-    async def settled(self, answer: Any) -> Any:
+    async def resolved(self, answer: Any) -> Any:
         return answer
 
     async def sleep(self, seconds: float) -> None:
@@ -152,7 +152,7 @@ class AsyncioFace:
         async with lock as lease:
             yield lease
 
-    async def settled(self, answer: Any) -> Any:
+    async def resolved(self, answer: Any) -> Any:
         return await answer
 
     async def sleep(self, seconds: float) -> None:

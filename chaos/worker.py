@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.05
 _LATE_S = 0.25
-_SETTLE_S = 5.0
+_END_S = 5.0
 
 
 class WorkerContext:
@@ -237,7 +237,7 @@ def _belongings() -> tuple[Counter[str], int]:
 
 def _left(before: tuple[Counter[str], int]) -> list[str]:
     """Return the threads and descriptors that were not there before, after waiting a moment for their end."""
-    end = time.monotonic() + _SETTLE_S
+    end = time.monotonic() + _END_S
     while True:
         threads, descriptors = _belongings()
         found = [f"{count} threads {name}" for name, count in sorted((threads - before[0]).items())]

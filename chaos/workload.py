@@ -227,7 +227,7 @@ class LeaderTask(CounterTask):
             if way == "resign":
                 self._leader.resign()
             elif way == "hand over":
-                await self.context.face.settled(self._leader.hand_over(successor))
+                await self.context.face.resolved(self._leader.hand_over(successor))
                 self._heir = successor
         except NotOwner:
             if not lease.lost:
@@ -245,7 +245,7 @@ class LeaderTask(CounterTask):
         leader = self.client.leader(NAME, ttl=self.context.ttl_s, candidate=self.label)
         sent_ns = time.monotonic_ns()
         try:
-            leading = await self.context.face.settled(leader.current())
+            leading = await self.context.face.resolved(leader.current())
         except Unavailable:
             return
         if leading is not None:
@@ -270,14 +270,14 @@ class MassTask(WorkloadTask):
             if not lease.lost:
                 self.ended(lease)
             with suppress(LeaseLost):  # recorded when it was lost
-                await self.context.face.settled(lease.release())
+                await self.context.face.resolved(lease.release())
 
     async def take(self, name: str) -> Any:
         """Acquire a lease; try again while the server is unreachable."""
         while True:
             lock = self.client.lock(name, ttl=self.context.ttl_s, timeout=PATIENCE_S)
             try:
-                return await self.context.face.settled(lock.acquire())
+                return await self.context.face.resolved(lock.acquire())
             except Unavailable:
                 await self.context.face.sleep(0.05)
 

@@ -79,9 +79,9 @@ def _latency(testbed: Testbed, candidate: Candidate, rate: int, seconds: float) 
 def _waiting(testbed: Testbed, seconds: float) -> dict[str, Any]:
     """Measure a worker without messages."""
     with testbed.start(_named(testbed, WAITING_WORKER)) as worker:
-        settle_s = min(1.0, seconds)
-        worker.send("serve", seconds=seconds + 2 * settle_s)
-        time.sleep(settle_s)
+        warm_up_s = min(1.0, seconds)
+        worker.send("serve", seconds=seconds + 2 * warm_up_s)
+        time.sleep(warm_up_s)
         cost = _over(testbed, seconds)
         worker.receive()
     return cost

@@ -77,12 +77,12 @@ def offer_to_a_dead_waiter(_folder: Path) -> None:
     law.OFFER_MAX_US = 3600 * 1_000_000
 
     def blind(advance: Callable[..., Record]) -> Callable[..., Record]:
-        def settled(record: Record, moment: Moment) -> Record:
+        def changed(record: Record, moment: Moment) -> Record:
             holder = record.holder
             seen = moment.gone & {holder.client} if holder is not None and not holder.offered else frozenset()
             return advance(record, moment._replace(gone=seen, silent=frozenset()))
 
-        return settled
+        return changed
 
     wrap(law, "advance", blind)
 
@@ -91,11 +91,11 @@ def barging(_folder: Path) -> None:
     """A free lease goes to the first request, past the waiting line."""
 
     def unfair(advance: Callable[..., Record]) -> Callable[..., Record]:
-        def settled(record: Record, moment: Moment) -> Record:
+        def changed(record: Record, moment: Moment) -> Record:
             after = advance(record, moment)
             free = after.holder is not None and after.holder.offered
             return after._replace(holder=None, waiters=record.waiters) if free else after
 
-        return settled
+        return changed
 
     wrap(law, "advance", unfair)

@@ -22,7 +22,7 @@ from holdfast.testing.ports import Port
 from holdfast.testing.resp import ServerError
 from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
 from holdfast.testing.waiting import eventually
-from tests.support.groups import SETTLED_S, Group, quietly
+from tests.support.groups import STABLE_S, Group, quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ class Cluster(Group):
             node.start(wait=False)
         for node in self.servers:
             node.wait_ready()
-        self.wait_settled()
+        self.wait_stable()
         return self
 
     def server_of(self, name: str) -> Server:
@@ -104,7 +104,7 @@ class Cluster(Group):
         return []
 
     def failover(self, server: Server) -> Server:
-        self.wait_settled()
+        self.wait_stable()
         replica = self.replicas_of(server)[0]
         asked_s = -_FAILOVER_S
 
@@ -116,8 +116,8 @@ class Cluster(Group):
                 asked_s = monotonic()
             return replica in self.masters()
 
-        eventually(quietly(taken_over), SETTLED_S, f"{replica!r} to be a master")
-        self.wait_settled()
+        eventually(quietly(taken_over), STABLE_S, f"{replica!r} to be a master")
+        self.wait_stable()
         return replica
 
     def begin_failover(self, server: Server) -> None:
@@ -128,10 +128,10 @@ class Cluster(Group):
 
         def replaced() -> Server | None:
             masters = self.masters()
-            heirs = [node for node in masters if node in shard]
-            return heirs[0] if heirs and server not in masters and self._well() else None
+            successors = [node for node in masters if node in shard]
+            return successors[0] if successors and server not in masters and self._well() else None
 
-        found = eventually(quietly(replaced), SETTLED_S, f"another master in the place of {server!r}")
+        found = eventually(quietly(replaced), STABLE_S, f"another master in the place of {server!r}")
         assert found is not None
         return found
 
@@ -140,7 +140,7 @@ class Cluster(Group):
         owner = self.server_of_slot(slot)
         # The new node must know the current epoch of every master. Otherwise it would believe an old claim to the slot,
         # and then both nodes would name the other as its owner for ever.
-        eventually(quietly(lambda: self._epochs(to) == self._own_epochs()), SETTLED_S, "the epochs of the last move")
+        eventually(quietly(lambda: self._epochs(to) == self._own_epochs()), STABLE_S, "the epochs of the last move")
         to.command("CLUSTER", "SETSLOT", slot, "IMPORTING", self._id(owner))
         owner.command("CLUSTER", "SETSLOT", slot, "MIGRATING", self._id(to))
         return owner
@@ -167,7 +167,7 @@ class Cluster(Group):
         self.end_move(slot, owner, to)
         return moved
 
-    def _settled(self) -> bool:
+    def _stable(self) -> bool:
         running = [node for node in self.servers if node.alive]
         views = []
         for node in running:

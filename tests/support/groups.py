@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.testing.servers import Certificates, Server
 
-SETTLED_S = 60.0
+STABLE_S = 60.0
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Group:
     def heal(self) -> None:
         """Thaw frozen servers, start dead ones, and wait until all agree on their roles."""
         self.revive()
-        eventually(self.whole, SETTLED_S, f"{self!r} to settle")
+        eventually(self.whole, STABLE_S, f"{self!r} to be stable")
 
     def revive(self) -> None:
         """Thaw frozen servers and start dead ones, without waiting."""
@@ -83,11 +83,11 @@ class Group:
 
     def whole(self) -> bool:
         """Return whether all servers have their roles again; give them the commands that they need for it."""
-        return bool(quietly(self._is_home)() and quietly(self._settled)())
+        return bool(quietly(self._is_home)() and quietly(self._stable)())
 
-    def wait_settled(self) -> None:
+    def wait_stable(self) -> None:
         """Wait until the running servers know each other and agree on their roles."""
-        eventually(quietly(self._settled), SETTLED_S, f"{self!r} to settle")
+        eventually(quietly(self._stable), STABLE_S, f"{self!r} to be stable")
 
     def wait_replicated(self) -> None:
         """Wait until every replica has all writes so far."""
@@ -107,7 +107,7 @@ class Group:
         """Give returning servers the commands that restore their roles; return True if none needs a command."""
         return True
 
-    def _settled(self) -> bool:
+    def _stable(self) -> bool:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -127,7 +127,7 @@ def _wait_read(primary: Server) -> None:
     def read() -> bool:
         return all(int(offset) >= written for _, _, offset in primary.command("ROLE")[2])
 
-    eventually(read, SETTLED_S, f"the replicas of {primary!r}")
+    eventually(read, STABLE_S, f"the replicas of {primary!r}")
 
 
 def quietly(ask: Callable[[], T]) -> Callable[[], T | None]:

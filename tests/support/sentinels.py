@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
 from holdfast.testing.waiting import eventually
-from tests.support.groups import SETTLED_S, Group, quietly
+from tests.support.groups import STABLE_S, Group, quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,10 +101,10 @@ class Sentinels(Group):
     def start(self) -> Self:
         for server in self.servers:
             server.start()
-        eventually(lambda: self._replicas_of(self.servers[0]) == 2, SETTLED_S, "two replicas")
+        eventually(lambda: self._replicas_of(self.servers[0]) == 2, STABLE_S, "two replicas")
         for sentinel in self.sentinels:
             sentinel.start()
-        self.wait_settled()
+        self.wait_stable()
         return self
 
     def primary(self) -> Server:
@@ -124,7 +124,7 @@ class Sentinels(Group):
         return self.primary()
 
     def failover(self, server: Server) -> Server:
-        eventually(quietly(self._asked_for_failover), SETTLED_S, "a sentinel that begins a failover")
+        eventually(quietly(self._asked_for_failover), STABLE_S, "a sentinel that begins a failover")
         return self.wait_replaced(server)
 
     def wait_replaced(self, server: Server) -> Server:
@@ -132,7 +132,7 @@ class Sentinels(Group):
             now = self.primary()
             return now if now is not server and now.command("ROLE")[0] == b"master" else None
 
-        found = eventually(quietly(replaced), SETTLED_S, f"another primary than {server!r}")
+        found = eventually(quietly(replaced), STABLE_S, f"another primary than {server!r}")
         assert found is not None
         return found
 
@@ -152,7 +152,7 @@ class Sentinels(Group):
                 server.command("REPLICAOF", primary.host, primary.port)
         return all(self._facts(sentinel)[b"flags"] == b"master" for sentinel in self.sentinels)
 
-    def _settled(self) -> bool:
+    def _stable(self) -> bool:
         wanted = {b"num-slaves": 2, b"num-other-sentinels": 2}
         for sentinel in self.sentinels:
             facts = self._facts(sentinel)

@@ -81,4 +81,4 @@ def test_a_slot_is_moved_with_its_keys():
         assert cluster.server_of("x") is target
         assert target.command("GET", "{x}:2") == b"two"
         assert owner.command("CLUSTER", "KEYSLOT", "{x}:1") == slot_of("x")
-        cluster.wait_settled()
+        cluster.wait_stable()
