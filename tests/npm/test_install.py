@@ -17,7 +17,7 @@ from holdfast.contrib.npm_runs import npm_error
 from holdfast.errors import BuildFailed, InvalidConfig, InvalidName
 from holdfast.testing import eventually
 
-PROBATIONS_PER_TTL = int(os.environ.get("HOLDFAST_TRIALS", "2"))
+TRIALS = int(os.environ.get("HOLDFAST_TRIALS", "2"))
 
 
 def one(job):
@@ -63,7 +63,7 @@ def test_different_packages_that_share_a_dependency_are_installed_at_the_same_ti
     assert took < sum(result["seconds"] for result in results), "they overlapped"
 
 
-@pytest.mark.timeout(60 + 30 * PROBATIONS_PER_TTL)
+@pytest.mark.timeout(60 + 30 * TRIALS)
 @pytest.mark.acceptance("A2-7", "A2-8", "C-9", "G-7")
 def test_trial_after_trial_of_three_packages_loses_nothing(install, registry, tmp_path):
     """Concurrent npm runs in one tree lose a package nearly every time, with exit code 0; here never.
@@ -71,7 +71,7 @@ def test_trial_after_trial_of_three_packages_loses_nothing(install, registry, tm
     `make trials` makes twenty of them.
     """
     registry.slow_s = 0.5
-    for trial in range(PROBATIONS_PER_TTL):
+    for trial in range(TRIALS):
         directory = tmp_path / f"trial{trial}"
         directory.mkdir()
         jobs = [install(f"{name}@1.0.0", directory=directory) for name in ("alpha", "beta", "gamma")]
