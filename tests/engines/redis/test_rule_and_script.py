@@ -286,7 +286,7 @@ MUTATIONS = [
     Mutation("the line never expires", "and line_until < now + keep_ms * 1000 then", "and false then"),
     Mutation("a new line never expires", "if new_line then line_until = 0 end", ""),
     Mutation("a new heartbeat never expires", "if added > 0 then line_until = 0 end", ""),
-    Mutation("the line of a lost record is reused", "if unknown and redis.call('ZCARD', line_key) > 0 then",
+    Mutation("the line of a lost record is reused", "if was_empty and redis.call('ZCARD', line_key) > 0 then",
              "if false then"),
     Mutation("positions count removed waiters", "return place and place - #removed", "return place"),
     Mutation("show lists what lapsed", "advance()\nread_line()", "read_line()"),

@@ -13,7 +13,7 @@
 
 --@include lease/record.lua
 if holder_token == ARGV[3] and expires > now and not offered then
-  redis.call('DEL', base .. ':-')  -- never stored: at maxmemory the first write must be one that frees memory
+  redis.call('DEL', base .. ':-')  -- a key that never exists: at maxmemory the first write must be one that frees memory
   redis.call('SET', base .. ':o', ARGV[5], 'PX', ARGV[6])
 end
 --@include lease/release.lua

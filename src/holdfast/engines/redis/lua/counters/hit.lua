@@ -9,8 +9,8 @@
 --
 -- Returns  {'decision', 1 or 0, remaining, limit, retry_us, reset_us}
 --
--- Twin of rules/limit.py: hit. Entries are cut off and appended as bytes, so that a hit costs the same however many there
--- are. There is no function in it, because building one would cost as much as a window.
+-- Twin of rules/limit.py: hit. The script cuts off and appends entries as bytes, so that a hit costs the same however many
+-- entries there are. It defines no function, because building a function would cost as much as a window.
 
 --@const GRAINS = rules.limit.GRAINS
 local time = redis.call('TIME')
@@ -28,7 +28,7 @@ local at = 0
 for i = 4, #ARGV, 2 do
   local limit, period = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
   local remaining, retry, reset = 0, 0, 0
-  local present
+  local present  -- the time, or the time of the last hit if the clock has gone back since
   if smooth then
     local level, last = kept[at + 1] or 0, kept[at + 2] or 0
     if last - period > now then level, last = 0, 0 end

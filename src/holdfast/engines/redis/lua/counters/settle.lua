@@ -16,7 +16,7 @@ local known = reservations[ARGV[1]]
 if tonumber(ARGV[2]) == began and known and not known[3] then
   spent = spent + ARGV[3]
   reservations[ARGV[1]] = { 0, now + SETTLED_US, true }
-  redis.call('DEL', KEYS[1] .. ':-')  -- never stored: at maxmemory the first write must be one that frees memory
+  redis.call('DEL', KEYS[1] .. ':-')  -- never exists: at maxmemory the first write must be one that frees memory
   store()
 end
 return balance(known)

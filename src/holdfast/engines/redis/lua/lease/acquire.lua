@@ -1,4 +1,4 @@
--- Grant, confirm, add to the waiting line, or refuse; in one atomic step.
+-- Grant the lease, confirm an offer, add the token to the waiting line, or refuse; in one atomic step.
 --
 -- KEYS[1]  record
 -- ARGV[3]  token
@@ -43,7 +43,7 @@ if holder_token ~= token or expires <= now then
         place = length()
         join_line(token, { caller, tonumber(ARGV[5]), now, ARGV[4], wait == '2' })
       else
-        freeing = true  -- the waiter has its place already: it keeps it at maxmemory too
+        freeing = true  -- a waiter that has a place keeps it, also at maxmemory
         if waiter[token][5] ~= (wait == '2') then
           waiter[token][5] = wait == '2'
           changed = token
@@ -62,7 +62,7 @@ if not holder_token then
   fence = math.max(fence + 1, now)
   held, since = fence, now
 elseif offered then
-  freeing = true  -- the lease was offered to it: it is granted at maxmemory too
+  freeing = true  -- the token has the offer: the grant succeeds, also at maxmemory
   since = now
   if waiting == 0 and not store then redis.call('DEL', base .. ':heartbeats') end
 end

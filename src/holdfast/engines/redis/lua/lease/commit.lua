@@ -14,17 +14,17 @@ local function store_waiter(token)
 end
 
 local function commit()
-  local anew = #joined > 0 and waiting <= #removed  -- the keys of the line are new
-  local unknown = anew and waiting == 0
+  local new_line = #joined > 0 and waiting <= #removed  -- the keys of the line are new
+  local was_empty = new_line and waiting == 0
   waiting = length()
   local contended = waiting > 0 or offered
   each_thousand(removed, function(...) redis.call('ZREM', line_key, ...) redis.call('HDEL', waiters_key, ...) end)
   each_thousand(silent, function(...) redis.call('ZREM', heartbeats_key, ...) end)
   if freeing and #removed == 0 and #silent == 0 then redis.call('DEL', base) end
 
-  if anew then line_until = 0 end
-  -- Waiters that the record does not know belong to a record that was lost.
-  if unknown and redis.call('ZCARD', line_key) > 0 then redis.call('DEL', line_key, waiters_key) end
+  if new_line then line_until = 0 end
+  -- Waiters that the record does not count belong to an earlier record, which was lost.
+  if was_empty and redis.call('ZCARD', line_key) > 0 then redis.call('DEL', line_key, waiters_key) end
   for _, token in ipairs(joined) do
     ticket = ticket + 1
     redis.call('ZADD', line_key, ticket, token)
@@ -32,7 +32,7 @@ local function commit()
   end
   if changed then store_waiter(changed) end
   if tombstone then redis.call('SET', tombstone.key, tombstone.text, 'PX', tombstone.lasts) end
-  -- Without waiters there are no heartbeats: the key would never expire.
+  -- Without waiters, delete the heartbeats: lease/write.lua sets the expiry of their key only while there are waiters.
   if contended then
     local added = without_heartbeat and redis.call('ZADD', heartbeats_key, int(now), without_heartbeat) or 0
     if heartbeat then added = added + redis.call('ZADD', heartbeats_key, int(now + HEARTBEAT_MS * 1000), caller) end

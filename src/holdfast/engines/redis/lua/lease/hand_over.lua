@@ -5,8 +5,8 @@
 --
 -- Returns  1; or nothing in any other case: then nothing has been written, and lease/waiting_line.lua decides
 --
--- Twin of rules/lease.py: release. The next holder waits for every line of this, and building the tables and functions
--- of lease/waiting_line.lua would take as long as all the rest.
+-- Twin of rules/lease.py: release. The next holder waits while this runs, and building the tables and functions of
+-- lease/waiting_line.lua would take as long as everything else in the script.
 
 --@const OFFER_MAX_US = rules.lease.OFFER_MAX_US
 local line_key, waiters_key = base .. ':line', base .. ':waiters'

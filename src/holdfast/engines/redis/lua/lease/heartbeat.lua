@@ -1,4 +1,4 @@
--- Record that a client is alive, and its waiters with it. Wake a waiter again that has not confirmed its offer.
+-- Record that a client is alive, and its waiters with it. If one of them has not confirmed its offer, wake it again.
 --
 -- KEYS[1]  record
 -- ARGV     nothing more

@@ -10,15 +10,15 @@
 --                    :ended:      string      tombstones: one key per ended token, which expires: reason, detail
 --                    :wakeup:     list        one key per waiter that pops, while its offer lasts
 -- KEYS[2]  in a cluster only, and never stored: its presence makes the cluster refuse commands on a slot that is moving
---          to another server. If it is the record once more, the slot is moving: the record is on this server, and the
---          other keys of the name may be on the other one. The script then decides only what the record alone decides.
+--          to another server. If it equals KEYS[1], the slot is moving: the record is on this server, and the other keys
+--          of the name may be on the other server. The script then decides only what the record alone can decide.
 -- ARGV[1]  client     the caller: the channel of its wake-ups
 -- ARGV[2]  memory_ms  how long a name is remembered after its last use
 --
 -- Returns  nothing; the command that follows does.
 --
--- The fields are plain locals, and lease/waiting_line.lua has all that only a contended name needs: building tables and
--- functions would cost more than everything else together.
+-- The fields are plain locals, and lease/waiting_line.lua holds the parts that only a contended name needs, because
+-- building tables and functions would cost more than everything else together.
 
 local base, caller = KEYS[1], ARGV[1]
 local time = redis.call('TIME')

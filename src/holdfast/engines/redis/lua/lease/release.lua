@@ -1,8 +1,8 @@
--- Release the lease and offer it to the next waiter, in one step. A second copy of the command answers the same.
+-- Release the lease and offer it to the next waiter, in one step. A second copy of the command gets the same answer.
 --
 -- KEYS[1]  record
 -- ARGV[3]  token
--- ARGV[4]  options  mostly empty; else 1 to leave a tombstone or 0, and then the token of the waiter that is next
+-- ARGV[4]  options  usually empty; otherwise 1 to leave a tombstone or 0, then the token of the waiter to prefer, if any
 --
 -- Returns  1 | {'not held', reason, detail}
 --
@@ -30,9 +30,9 @@ if record_only then return { err = 'TRYAGAIN the waiting line of this name is mo
 --@const TOMBSTONE_US = rules.lease.TOMBSTONE_US
 advance()
 if holder_token ~= token then
-  local again = token == last
+  local already_released = token == last
   commit()
-  return again and 1 or not_held(token)
+  return already_released and 1 or not_held(token)
 end
 
 last = token

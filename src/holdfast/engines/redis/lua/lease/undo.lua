@@ -1,4 +1,5 @@
--- End a token that no caller has, wherever it is, and leave a tombstone so that a late copy of its acquire is refused.
+-- End a token that its caller has given up, whether it holds the lease, has the offer or waits. Leave a tombstone, so that
+-- a late copy of its acquire is refused.
 --
 -- KEYS[1]  record
 -- ARGV[3]  token

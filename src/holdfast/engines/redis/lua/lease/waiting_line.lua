@@ -5,9 +5,9 @@
 --
 -- Returns  nothing; it defines the functions advance, offer, free and so on for the command.
 --
--- Twin of rules/lease.py: advance, offer. Nothing here writes: lease/commit.lua does. The script reads the whole line only
--- when a client has gone silent or `show` lists it: otherwise a command costs the same for two waiters and for ten
--- thousand.
+-- Twin of rules/lease.py: advance, offer. This file writes nothing; lease/commit.lua does. The script reads the whole line
+-- only when a client has gone silent or `show` lists the line: otherwise a command costs the same for two waiters and for
+-- ten thousand.
 
 --@const OFFER_MAX_US = rules.lease.OFFER_MAX_US
 local line_key, waiters_key = base .. ':line', base .. ':waiters'
@@ -22,13 +22,13 @@ local contended_before = waiting > 0 or offered
 local order                         -- the whole line, if it was read; then `waiter` has every waiter
 local waiter = {}                   -- token -> { client, ttl_ms, since_us, holder, pops }
 local removed, is_removed = {}, {}  -- tokens that leave the line, in order and as a set
-local joined = {}                   -- tokens that join: one whose offer lapsed, the caller's
+local joined = {}                   -- tokens that join the line: a waiter whose offer lapsed, and the caller's token
 local silent = {}                   -- clients whose heartbeat lapsed
 local tombstone                     -- a tombstone to add
-local heartbeat = false             -- whether the caller's heartbeat is recorded
-local without_heartbeat             -- a client that waits without one: it gets one that has just lapsed
+local heartbeat = false             -- whether commit records a heartbeat of the caller
+local without_heartbeat             -- a waiting client that has no heartbeat: commit records one that lapses now
 local pops = false                  -- whether the waiter with the offer blocks on the server
-local changed                       -- a waiter that is woken in another way from now on
+local changed                       -- a waiter that changes between published and pushed wake-ups
 
 local function each_thousand(list, call)
   for first = 1, #list, 1000 do
@@ -51,7 +51,7 @@ local function join_line(token, place)
   joined[#joined + 1], waiter[token] = token, place
 end
 
--- The length of the line with the changes of this script.
+-- Return the length of the line after the changes of this script.
 local function length() return waiting - #removed + #joined end
 
 local function read_line()
@@ -81,7 +81,7 @@ local function waiter_of(token)
   return waiter[token]
 end
 
--- The first waiter, or nothing.
+-- Return the token of the first waiter, or nothing.
 local function first()
   if not order then
     -- The removed tokens stood at the head of the line, so the next one follows them.
@@ -101,7 +101,7 @@ local function first()
   return joined[1]
 end
 
--- How many waiters are ahead of this token; nothing if it does not wait.
+-- Return how many waiters are ahead of this token; nothing if it does not wait.
 local function place_of(token)
   for i, other in ipairs(joined) do
     if other == token then return waiting - #removed + i - 1 end
@@ -124,9 +124,9 @@ local function next_fence()
 end
 
 local function offer(token)
-  local theirs = waiter_of(token)
+  local chosen = waiter_of(token)
   leave_line(token)
-  holder_token, client, ttl, holder, pops = token, theirs[1], theirs[2], theirs[4], theirs[5]
+  holder_token, client, ttl, holder, pops = token, chosen[1], chosen[2], chosen[4], chosen[5]
   held, since, expires, offered = next_fence(), now, now + math.min(ttl * 1000, OFFER_MAX_US), true
 end
 
@@ -139,7 +139,7 @@ local function offer_first()
   if token then offer(token) end
 end
 
--- Remove the waiters of silent clients. Only then is the whole line read.
+-- Remove the waiters of silent clients. Read the whole line only if there is such a client.
 local function drop_silent()
   for _, other in ipairs(redis.call('ZRANGEBYSCORE', heartbeats_key, '-inf', int(now))) do
     if other ~= caller then
@@ -157,7 +157,7 @@ end
 local function advance()
   if contended_before then drop_silent() end
   if holder_token and expires <= now then
-    -- Read the heartbeat itself: that of a client that went silent earlier is deleted already.
+    -- Read the heartbeat from its key: an earlier command has deleted it if the client went silent.
     local heartbeat_until = offered and tonumber(redis.call('ZSCORE', heartbeats_key, client) or 0)
     if offered and (client == caller or heartbeat_until > now) then
       if heartbeat_until == 0 then without_heartbeat = client end

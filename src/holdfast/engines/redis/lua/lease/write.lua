@@ -5,8 +5,9 @@
 --
 -- Returns  nothing
 --
--- The keys of the waiting line expire with the record. Their expiry is set for twice the time that is needed, and again
--- only when less than that is left; `line_until` is the moment of it, 0 if one of the keys is new.
+-- The keys of the waiting line expire with the record. The script sets their expiry to twice the time that they are needed,
+-- and sets it again only when less than the needed time is left. `line_until` is the time at which they expire; 0 if one of
+-- the keys is new.
 
 local ends = tombstones_until > now and tombstones_until or now
 if holder_token and expires > ends then ends = expires end
@@ -28,7 +29,7 @@ if freeing then
   -- At maxmemory the first write of a script must be one that frees memory; after it the others succeed.
   local written = redis.pcall('SET', base, record, 'PX', keep_ms)
   if written.err then
-    if record_only then return written end  -- once deleted, the record could not be written here again
+    if record_only then return written end  -- while the slot moves, a deleted record cannot be written here again
     redis.call('DEL', base)
     redis.call('SET', base, record, 'PX', keep_ms)
   end

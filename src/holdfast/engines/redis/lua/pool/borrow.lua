@@ -1,4 +1,4 @@
--- Lend an item, confirm an offer, add to the waiting line, or refuse; in one atomic step.
+-- Lend an item, confirm an offer, add the token to the waiting line, or refuse; in one atomic step.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  token
@@ -29,7 +29,7 @@
 local token, ttl, cooldown_ms, tag, ppm = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
 local wanted, wait = tonumber(ARGV[10]), ARGV[11]
 local name, item = taken_by(token)
-if item or waiter_of(token) then free_first() end  -- it has its item or place already: it keeps it at maxmemory too
+if item or waiter_of(token) then free_first() end  -- a token that has an item or a place keeps it, also at maxmemory
 if not item or item[BACK] <= now then
   local ended = find_tombstone(token)
   if ended then return { 'refused', ended.why } end
@@ -46,7 +46,8 @@ if not item or item[BACK] <= now then
   name, item = taken_by(token)
 end
 local waiter = not item and waiter_of(token)
--- No waiter may use an item that is free now; of a read-write lock any waiter might.
+-- After `advance`, no waiter of a pool or semaphore can use an item that is still free, so the caller may take it. A
+-- read-write lock has one line, and the caller does not overtake its waiters.
 if not item and not waiter and not (kind == RWLOCK and waiting > 0) then name, item = pick(token, tag, ppm) end
 
 if not item then
@@ -65,8 +66,8 @@ if not item then
     leave_line(token)
     place = nil
   end
-  local others = ppm < WHOLE_PPM and next_free('', WHOLE_PPM)
-  local reason = empty and EMPTY_POOL or others and SHARE_USED_UP or kind == RWLOCK and BUSY or ALL_BUSY
+  local free_elsewhere = ppm < WHOLE_PPM and next_free('', WHOLE_PPM)
+  local reason = empty and EMPTY_POOL or free_elsewhere and SHARE_USED_UP or kind == RWLOCK and BUSY or ALL_BUSY
   local answer = { 'none free', reason, int(fence), next_ms(), place or -1, all_ms(), life }
   commit()
   return answer

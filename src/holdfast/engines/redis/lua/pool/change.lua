@@ -19,14 +19,14 @@
 --@const SPREAD_PART = rules.pool._SPREAD_PART
 local operation, leave, seed = ARGV[4], ARGV[6] == '1', tonumber(ARGV[7])
 advance()
-local wanted, asked = {}, {}
+local named, is_named = {}, {}  -- the items of the command, in order and as a set
 for name in string.gmatch(ARGV[5], '[^%z]+') do
-  wanted[#wanted + 1], asked[name] = name, true
+  named[#named + 1], is_named[name] = name, true
 end
-local going = operation == 'remove' and wanted or {}
+local to_remove = operation == 'remove' and named or {}
 if operation == 'set' then
   for _, name in ipairs(members()) do
-    if not asked[name] then going[#going + 1] = name end
+    if not is_named[name] then to_remove[#to_remove + 1] = name end
   end
 end
 -- Many items per call: a call for each of a hundred thousand items would block the server.
@@ -50,7 +50,7 @@ local function write(command, key, values)
 end
 
 local removed, away, absent, lent = {}, {}, { 'unknown items' }, { 'lent items' }
-read(going, function(name, item)
+read(to_remove, function(name, item)
   if not item or item[LEAVING] then
     absent[#absent + 1] = name
   elseif item[STATE] == FREE then
@@ -67,7 +67,7 @@ end
 
 reset_shares()
 local added, back, fields, orders = 0, {}, {}, {}
-read(operation == 'remove' and {} or wanted, function(name, item)
+read(operation == 'remove' and {} or named, function(name, item)
   if item and not item[LEAVING] then return end
   if item then
     back[#back + 1] = { name, item }
@@ -95,7 +95,7 @@ for _, each in ipairs(away) do
   put(each[1], each[2])
 end
 leaving = leaving - #back + #away
-size, permits = size + added - #going, tonumber(ARGV[8])
+size, permits = size + added - #to_remove, tonumber(ARGV[8])
 if size > 0 then
   offer_free_items()
 else  -- an empty pool has no waiters
@@ -108,5 +108,5 @@ end
 commit()
 lent[1] = 'changed'
 table.insert(lent, 2, added)
-table.insert(lent, 3, #going)
+table.insert(lent, 3, #to_remove)
 return lent

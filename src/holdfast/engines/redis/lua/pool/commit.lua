@@ -7,15 +7,14 @@
 --@const POOL = commands.pool.POOL
 local KEYS_OF_POOL = { ':items', ':free', ':away', ':tokens', ':offers', ':line', ':lines', ':waiters', ':heartbeats' }
 
--- Write everything. The caller's own token, if it is given, is not woken: it gets the answer.
-local function commit(own)
+-- Write everything, and wake the waiters; except the caller's token, if it is given: its caller gets the answer.
+local function commit(caller_token)
   if contended_before and waiting == 0 and offers == 0 then redis.call('DEL', base .. ':heartbeats') end
-  local ends = kind ~= POOL or size == 0  -- no user has set it up, so it expires
-  local before = ending
-  ending = ends
+  local expiring_before = ending
+  ending = kind ~= POOL or size == 0  -- only a pool with items stays until a user removes them
   local record =
     cmsgpack.pack(fence, ticket, waiting, offers, tombstones_until, size, leaving, permits, shares, ending, life)
-  if ends then
+  if ending then
     local last = redis.call('ZRANGE', base .. ':away', -1, -1, 'WITHSCORES')[2] or 0
     local keep_ms = math.ceil((math.max(now, tombstones_until, tonumber(last)) - now) / 1000) + ARGV[2]
     redis.call('SET', base, record, 'PX', keep_ms)
@@ -23,14 +22,14 @@ local function commit(own)
     for _, share in ipairs(lines()) do redis.call('PEXPIRE', base .. ':line:' .. share, keep_ms) end
   else
     redis.call('SET', base, record)
-    if before then
+    if expiring_before then
       for _, key in ipairs(KEYS_OF_POOL) do redis.call('PERSIST', base .. key) end
     end
   end
   for _, wakeup in ipairs(wakeups) do
     local client, token, pops = unpack(wakeup)
-    if token == own then
-      -- its answer tells it
+    if token == caller_token then
+      -- the answer tells its caller
     elseif pops then
       redis.pcall('RPUSH', base .. ':wakeup:' .. token, '1')
       redis.pcall('PEXPIRE', base .. ':wakeup:' .. token, OFFER_MAX_US / 1000)

@@ -1,4 +1,4 @@
--- Record that a client is alive, and its waiters with it. Wake waiters again that have not confirmed their offers.
+-- Record that a client is alive, and its waiters with it. Wake those of them again that have not confirmed their offers.
 --
 -- KEYS[1]  the name's own key
 -- ARGV     nothing more
@@ -15,14 +15,14 @@
 --@include pool/commit.lua
 if contended_before then free_first() end  -- waiters keep their places at maxmemory too
 advance()
-local known, first = {}, nil
-for _, wakeup in ipairs(wakeups) do known[wakeup[2]] = true end
+local just_offered, first = {}, nil
+for _, wakeup in ipairs(wakeups) do just_offered[wakeup[2]] = true end
 if offers > 0 then
   local offered = redis.call('HGETALL', base .. ':offers')
   for i = 1, #offered, 2 do
     local token, client = offered[i], offered[i + 1]
     if client == caller then
-      if not known[token] then wake(client, token, false) end
+      if not just_offered[token] then wake(client, token, false) end
       if not first or token < first then first = token end
     end
   end

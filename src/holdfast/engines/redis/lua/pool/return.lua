@@ -1,4 +1,5 @@
--- Free the item or let it cool, and offer it to the next waiter, in one step. A second copy answers the same.
+-- Free the item or let it cool, and offer it to the next waiter, in one step. A second copy of the command gets the same
+-- answer.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  item

@@ -4,7 +4,7 @@
 --
 -- Returns  nothing; it defines the functions members, reset_shares and next_free.
 --
--- Twin of rules/pool_state.py: chosen. Only this and `change` read the whole pool, so it does so in few calls.
+-- Twin of rules/pool_state.py: chosen. Only this file and pool/change.lua read the whole pool; they do so in few calls.
 
 --@const SHARES_MAX = rules.pool_state.SHARES_MAX
 local BATCH = 1000
@@ -52,25 +52,25 @@ end
 local function add_to_share(share, names)
   local parts = redis.call('HMGET', base .. ':parts', unpack(names))
   local orders = redis.call('ZMSCORE', base .. ':free', unpack(names))
-  local only, known, free_ones = cmsgpack.pack({ share }), {}, {}
+  local only_this, new_parts, free_orders = cmsgpack.pack({ share }), {}, {}
   for i, name in ipairs(names) do
-    local text = only
+    local text = only_this
     if parts[i] then
       local all = cmsgpack.unpack(parts[i])
       all[#all + 1] = share
       text = cmsgpack.pack(all)
     end
-    known[2 * i - 1], known[2 * i] = name, text
+    new_parts[2 * i - 1], new_parts[2 * i] = name, text
     if orders[i] then
-      free_ones[#free_ones + 1] = orders[i]
-      free_ones[#free_ones + 1] = name
+      free_orders[#free_orders + 1] = orders[i]
+      free_orders[#free_orders + 1] = name
     end
   end
-  redis.call('HSET', base .. ':parts', unpack(known))
-  if free_ones[1] then redis.call('ZADD', base .. ':share:' .. share, unpack(free_ones)) end
+  redis.call('HSET', base .. ':parts', unpack(new_parts))
+  if free_orders[1] then redis.call('ZADD', base .. ':share:' .. share, unpack(free_orders)) end
 end
 
--- Choose the items of a share, unless they are known since the last change of the pool.
+-- Choose the items of a share, unless they were chosen since the last change of the pool. Return the share's name.
 local function collect_share(tag, ppm)
   local share = share_of(tag, ppm)
   if size == 0 or redis.call('HEXISTS', base .. ':shares', share) == 1 then return share end

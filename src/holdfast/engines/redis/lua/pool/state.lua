@@ -1,8 +1,8 @@
 -- The state of a pool: its record and its items. Every script of a pool begins with this text.
 --
--- KEYS[1]  the name's own key, as in lease/record.lua; all keys of the pool begin with it and share its slot. With the
---          kind of ARGV[3] behind it, it is the pool's record: fence, ticket, waiting, offers, tombstones_until, size,
---          leaving, permits, shares, ending, life. Then:
+-- KEYS[1]  the name's own key, as in lease/record.lua; all keys of the pool begin with it and share its slot. The pool's
+--          record is at KEYS[1], a colon and the kind: fence, ticket, waiting, offers, tombstones_until, size, leaving,
+--          permits, shares, ending, life. The other keys begin with that one:
 --            :items         hash        name -> the fields that are numbered below
 --            :free          sorted set  name by the fence of its last acquisition
 --            :away          sorted set  name by the time at which its lease, offer or cooldown ends
@@ -41,7 +41,7 @@ local STATE, ORDER, BACK, COOLDOWN, USED, SINCE, FENCE, LAST, LEAVING, TOKEN, CL
 
 local fence, ticket, waiting, offers, tombstones_until, size, leaving, permits, shares = 0, 0, 0, 0, 0, 0, 0, 0, 0
 local ending = false  -- whether the keys of the pool expire
-local life  -- when this record began: a server that has lost it begins another one
+local life  -- the time at which this record was created: if the server loses it, the next record has another time
 local packed = redis.call('GET', base)
 if packed then
   fence, ticket, waiting, offers, tombstones_until, size, leaving, permits, shares, ending, life =
@@ -50,10 +50,11 @@ end
 life = life or now
 local contended_before = waiting > 0 or offers > 0
 local wakeups = {}  -- { client, token, pops } of each waiter to wake
-local was = {}      -- name -> { state, token } of each item that was read, as the server has it
+local was = {}      -- name -> { state, token } of each item that was read, as it is stored now
 
 local function int(number) return string.format('%.0f', number) end
 
+-- Delete a key that never exists: a script whose first write frees memory succeeds at maxmemory.
 local function free_first() redis.call('DEL', base .. ':-') end
 
 local function share_of(tag, ppm) return ppm >= WHOLE_PPM and '' or int(ppm) .. ':' .. tag end
@@ -85,7 +86,7 @@ local function update_shares(name, order)
 end
 
 -- Delete the item from every index; the item itself stays.
-local function forget(name)
+local function unindex(name)
   local before = was[name]
   if not before then return end
   local state, token = before[1], before[2]
@@ -106,7 +107,7 @@ local function put(name, item)
   local state, token = item[STATE], item[TOKEN]
   local before = was[name]
   if not (before and before[1] == LENT and state == LENT and before[2] == token) then
-    forget(name)
+    unindex(name)
     if token ~= '' then redis.call('HSET', base .. ':tokens', token, name) end
     if state == OFFERED then
       redis.call('HSET', base .. ':offers', token, item[CLIENT])
@@ -124,7 +125,7 @@ local function put(name, item)
 end
 
 local function drop(name)
-  forget(name)
+  unindex(name)
   redis.call('HDEL', base .. ':items', name)
   was[name] = nil
 end
@@ -156,7 +157,8 @@ local function next_fence()
 end
 
 --@include pool/shares.lua
--- Return the item that this token would get: a free one of its share, or that of a reader or writer. It is not stored.
+-- Return the item that this token would get: a free item of its share; of a read-write lock, a new item for the reader or
+-- the writer. The function stores nothing.
 local function pick(token, tag, ppm)
   if kind ~= RWLOCK then
     local name = next_free(tag, ppm)

@@ -47,6 +47,6 @@ local listed, failure = pcall(list)
 if not listed then
   items, waiters, trouble = {}, {}, 'the items cannot be listed: ' .. tostring(type(failure) == 'table' and failure.err or failure)
 end
-if packed then commit() end  -- a pool that is not there is not created
+if packed then commit() end  -- do not create a pool that does not exist
 return { 'pool', int(fence), permits, size, lent, not_free - lent, redis.call('ZCARD', base .. ':free'), waiting, trouble, items,
   waiters }

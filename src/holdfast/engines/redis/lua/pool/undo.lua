@@ -1,4 +1,5 @@
--- End a token that no caller has, wherever it is, and leave a tombstone so that a late copy of its borrow is refused.
+-- End a token that its caller has given up, whether it has an item, an offer or a place in the line. Leave a tombstone, so
+-- that a late copy of its borrow is refused.
 --
 -- KEYS[1]  the name's own key
 -- ARGV[4]  token

@@ -39,7 +39,8 @@ end
 
 local function lines() return waiting > 0 and redis.call('HKEYS', base .. ':lines') or {} end
 
--- The first waiter of a line. A token without data is removed: a key was lost, and its client sends the command again.
+-- Return the ticket and the token of the first waiter of a line. Remove a token without data: a key was lost, and the client
+-- resends the command.
 local function first_of(line)
   local first
   repeat
@@ -49,7 +50,7 @@ local function first_of(line)
   return first[1] and { tonumber(first[2]), first[1] }
 end
 
--- The first waiter of each line, in the order of their tickets; of a read-write lock, the first of all.
+-- Return the first waiter of each line, in the order of their tickets; of a read-write lock, only the first of all.
 local function first_waiters()
   local found = {}
   for _, share in ipairs(lines()) do found[#found + 1] = first_of(base .. ':line:' .. share) or nil end

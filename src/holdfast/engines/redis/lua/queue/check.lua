@@ -4,7 +4,7 @@
 -- ARGV[3]  part        the part to read: see below
 -- ARGV[4]  which       the consumer whose messages are read, or the lane
 -- ARGV[5]  at          where to continue, 0 to begin; of a lane, the distance from its end
--- ARGV[6]  most        about how many entries to read; one with a key counts for several, because it costs as much
+-- ARGV[6]  most        about how many entries to read; an entry with a key counts as several, because it costs as much
 -- ARGV[7…] candidates  for each: entry, and the place that showed it; of a dead letter, its id and `dead`
 --
 -- Returns  {'consistency', at, {value…}, {kind, value, entry, …}, server}: where to continue, 0 at the end; the values that
@@ -45,24 +45,25 @@ local function add_fault(kind, value, entry)
   for _, each in ipairs({ kind, value, entry or '' }) do faults[#faults + 1] = each end
 end
 
--- Read small pages until that is enough: large messages make a short answer.
-local function scan(next_page, see)
+-- Read small pages until they have enough entries or bytes, and call `visit` for each entry. With large messages, an answer
+-- has fewer entries.
+local function scan(next_page, visit)
   repeat
     local page = next_page(at)
     at = page[1]
     for i = 1, #page[2], 2 do
-      see(page[2][i], page[2][i + 1])
+      visit(page[2][i], page[2][i + 1])
       examined = examined + 1
     end
   until at == '0' or examined >= most or bytes >= BYTES
 end
 
-local function scan_hash(name, see)
-  scan(function(from) return redis.call('HSCAN', base .. name, from, 'COUNT', SCAN_COUNT) end, see)
+local function scan_hash(name, visit)
+  scan(function(from) return redis.call('HSCAN', base .. name, from, 'COUNT', SCAN_COUNT) end, visit)
 end
 
-local function scan_sorted_set(name, see)
-  scan(function(from) return redis.call('ZSCAN', base .. name, from, 'COUNT', SCAN_COUNT) end, see)
+local function scan_sorted_set(name, visit)
+  scan(function(from) return redis.call('ZSCAN', base .. name, from, 'COUNT', SCAN_COUNT) end, visit)
 end
 
 local function text_at(entry)
@@ -80,13 +81,13 @@ local function is_behind(entry) return redis.call('ZSCORE', base .. ':behind', e
 
 local function line_of(key) return #key .. ':' .. key end
 
--- The head of this key in the index, and the consumer that holds it; nothing if that message cannot be the head.
+-- Return the head of this key by the index, and the token that holds it; nothing if that message cannot be the head.
 local function indexed_head(key)
   local entry, holder = string.match(redis.call('HGET', base .. ':heads', key) or '', '^(%S+) ?(.*)$')
   if entry and key_at(entry) == key and not is_behind(entry) then return entry, holder end
 end
 
--- The id of a message, and its key if it has one.
+-- Return the id of a message, and its key if it has one.
 local function id_of(entry, text)
   local first, last, failure, past = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
   local id, headers, key, lane, from
@@ -98,10 +99,10 @@ local function id_of(entry, text)
   return string.sub(text, from, from + id - 1), key ~= '0' and string.sub(text, past_id, past_id + key - 1) or nil
 end
 
--- This message is the head of its key, but the index names another one or none.
+-- Add a fault: this message is the head of its key, but the index names another message or none.
 local function add_unindexed(key, entry) add_fault(indexed_head(key) and SEVERAL_HEADS or UNINDEXED_HEAD, key, entry) end
 
--- An entry that is ready, delayed or held: its message must exist, and if it has a key, it must be the key's head.
+-- Check an entry that is ready, delayed or held: its message must exist; a message with a key must be the key's head.
 local function check_head(entry)
   add_value(entry)
   if not has_key(entry) then  -- its text need not be read
@@ -118,7 +119,7 @@ local function check_head(entry)
   add_fault(WRONG_HEAD, key)  -- the index names another holder
 end
 
-local has_head = {}  -- key -> whether it has one
+local has_head = {}  -- key -> whether the index names a head of it
 
 local function check_behind(entry)
   add_value(entry)
@@ -130,8 +131,8 @@ local function check_behind(entry)
   if key and not has_head[key] then add_fault(NO_HEAD, key) end
 end
 
--- Read a candidate again: its id if it is still in that place, the key that the index says it heads, and whether others
--- are behind it.
+-- Read a candidate again. Return its id if it is still in that place; the key whose head it is by the index; and 1 if other
+-- messages are behind it. Each is empty otherwise.
 local function recheck(entry, seen_in)
   local place, token = string.match(seen_in, '^(%a*) ?(.*)$')
   if place == DEAD then
@@ -155,7 +156,7 @@ if part == MESSAGES then
     add_value(entry)
     add_value(id)
     bytes = bytes + #text
-    -- No other part reads the key of an entry that does not show that it has one.
+    -- Check here: no other part reads the key of a message whose entry does not show that it has one.
     if key and not has_key(entry) and not is_behind(entry) and indexed_head(key) ~= entry then add_unindexed(key, entry) end
   end)
 elseif part == CONSUMERS then
@@ -169,7 +170,7 @@ elseif part == DELAYED then
 elseif part == BEHIND then
   scan_sorted_set(':behind', check_behind)
 elseif part == READY then
-  -- From the end of the lane: a receive moves nothing there.
+  -- Read from the end of the lane: a receive does not change an entry's distance from the end.
   local lane = base .. ':ready:' .. which
   local entries = redis.call('LRANGE', lane, -(at + most - 1), -at)
   for i = #entries, 1, -1 do
@@ -216,7 +217,8 @@ else
   end
 end
 
--- The run of the server, and whose data it has: a replica that starts again with another primary's data is another one.
+-- Identify the server by its run and by the primary whose data it has: a replica that continues with the data of another
+-- primary counts as another server.
 local server = ''
 for section, name in pairs({ server = 'run_id', replication = 'master_replid' }) do
   local info = redis.pcall('INFO', section)

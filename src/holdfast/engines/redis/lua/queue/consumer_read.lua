@@ -14,7 +14,7 @@ local function get_consumer(token)
   return text and { cmsgpack.unpack(text) }
 end
 
--- A consumer that was not declared dead; false or nothing otherwise.
+-- Return the consumer if it was not declared dead; false or nothing otherwise.
 local function live_consumer(token)
   local consumer = get_consumer(token)
   return consumer and not consumer[BLAME] and consumer

@@ -36,7 +36,7 @@ if #entries > 0 then
 end
 if finished then
   remove_consumer(token, consumer)
-else  -- no heartbeat comes for it any more, so each step of the leave counts as one
+else  -- the consumer sends no more heartbeats, so each step of the leave counts as a heartbeat
   consumer[EXPIRES] = now + consumer[TTL] * 1000
   put_consumer(token, consumer)
   redis.call('ZREM', base .. ':waiting', token)

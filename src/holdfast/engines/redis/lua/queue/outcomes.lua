@@ -32,7 +32,7 @@ local COUNTERS = { [ACK] = ACKED, [RETRY] = RETRIED, [RELEASE] = RELEASED, [REJE
 local arguments, token = ARGV, ARGV[3]
 local held, consumer = base .. ':held:' .. token, live_consumer(token)
 local entries, needed, found, lost, ended, over, ready = {}, {}, {}, { 'outcomes' }, {}, 0, 0
--- The text is needed of every message that is not simply acked, and of one with a key: others may be behind it.
+-- Read the text of every message that is not simply acked, and of every message with a key: others may be behind it.
 for i = 5, #arguments, 2 do
   local entry = arguments[i]
   entries[(i - 3) / 2] = entry
@@ -45,9 +45,9 @@ if consumer then
   for i, text in ipairs(texts_of(needed)) do found[needed[i]] = text end
 end
 
-local dropped, tried = {}, { [ACK] = 0, [RETRY] = 0, [RELEASE] = 0, [REJECT] = 0 }
+local handled, counted = {}, { [ACK] = 0, [RETRY] = 0, [RELEASE] = 0, [REJECT] = 0 }
 for i, entry in ipairs(entries) do
-  local outcome, kind, holds = arguments[4 + 2 * i], ACK, fences[i] and not dropped[entry]
+  local outcome, kind, holds = arguments[4 + 2 * i], ACK, fences[i] and not handled[entry]
   local message, wait_ms, reason, failure
   if outcome ~= '' then
     local length, at
@@ -62,10 +62,10 @@ for i, entry in ipairs(entries) do
   if not holds then
     lost[#lost + 1] = entry
   elseif kind ~= VERIFY then
-    dropped[entry] = true
+    handled[entry] = true
     over = over + 1
     ended[over] = entry
-    tried[kind] = tried[kind] + 1
+    counted[kind] = counted[kind] + 1
     if kind == ACK then
       if message then ready = ready + free_key(message.key) end
     elseif kind == RELEASE then
@@ -94,7 +94,7 @@ if #ended > 0 or #lost > 1 then
     redis.call('ZREM', held, ...)
     redis.call('HDEL', base .. ':messages', ...)
   end)
-  for kind, counter in pairs(COUNTERS) do add_to_counter(counter, tried[kind]) end
+  for kind, counter in pairs(COUNTERS) do add_to_counter(counter, counted[kind]) end
   add_to_counter(LOST, #lost - 1)
   wake_waiting(ready)
   save(not consumer)

@@ -6,11 +6,11 @@
 -- ARGV[5]  wait            1 to wait for a wake-up if there is no message
 -- ARGV[6]  quarantine_max  how many messages in quarantine the consumer accepts; 0 unless it holds nothing new
 -- ARGV[7]  fair_share      1 to take no more than an equal share of the ready messages
--- ARGV[8]  lanes           how many; they follow. Then, if the consumer names the entries it knows: `known` and those
---                          entries; else, if it names it, `seen` and the largest fence that it has received
+-- ARGV[8]  lanes           the number of lanes; the lanes follow. Then, optionally: `known` and the entries that the
+--                          consumer knows; or `seen` and the largest fence that it has received
 --
--- Returns  {'received', position or -1, next_ms, drain, {fence…}, {lost entry…}, entry, text…}: if there is one fence, the
---          others count up from it | {'unknown consumer'}
+-- Returns  {'received', position or -1, next_ms, drain, {fence…}, {lost entry…}, entry, text…} | {'unknown consumer'}; if
+--          there is only one fence, it is the fence of the first entry, and each further entry's fence is one larger
 --
 -- Twin of rules/queue/messages.py: receive. A lane that the record does not name has no messages, and costs nothing.
 
@@ -45,7 +45,8 @@ if #due > 0 then
   save()
 end
 
--- Entries that the consumer knows and does not hold; and messages that it holds and does not know: an answer was lost.
+-- Find the entries that the consumer knows but does not hold; and the messages that it holds but does not know, because an
+-- answer was lost: `unseen` if there are any.
 local found, lost, unseen, quarantined = {}, {}, false, false
 if ARGV[past_lanes] == 'seen' then
   local newer = redis.call('ZRANGEBYSCORE', mine, '(' .. ARGV[past_lanes + 1], '+inf', 'LIMIT', 0, most)
@@ -65,7 +66,7 @@ elseif ARGV[past_lanes] then
   unseen = #found > 0
 end
 
-local sizes, ready = {}, 0  -- of the lanes of the command, and of the quarantine
+local sizes, ready = {}, 0  -- lane -> length, of the lanes of the command and of the quarantine; the sum without it
 for _, lane in ipairs(lanes) do
   local wanted = false
   for i = 9, past_lanes - 1 do wanted = wanted or ARGV[i] == lane end
@@ -80,7 +81,7 @@ if not unseen then
     found = redis.call('LRANGE', base .. ':ready:' .. QUARANTINE, 0, quarantine_max - 1)
     quarantined, most, sources[1] = true, 0, { QUARANTINE, #found }
   elseif ARGV[7] == '1' then
-    -- An equal share of the ready messages, and not more than an equal share of all; but at least one.
+    -- Take at most an equal share of the ready messages, and hold at most an equal share of all; but take at least one.
     local consumers, held = redis.call('HLEN', base .. ':consumers'), redis.call('HLEN', base .. ':messages')
     for _, lane in ipairs(lanes) do held = held - (sizes[lane] or redis.call('LLEN', base .. ':ready:' .. lane)) end
     held = held - redis.call('ZCARD', base .. ':delayed') - redis.call('ZCARD', base .. ':behind')
@@ -99,7 +100,7 @@ if not unseen then
   end
 end
 
--- Read large messages in parts, after a look at the first few: no answer is much longer than necessary.
+-- Read the first few messages, and then as many at a time as their size suggests, so that an answer hardly exceeds BYTES.
 local answer, deliveries, many, at, bytes, first = { 'received', -1, 0, 0, {}, lost }, {}, 0, 1, 0, math.max(fence + 1, now)
 while at <= #found and bytes < BYTES do
   local past = math.min(#found, at == 1 and FIRST_READ or math.max(at, math.floor((at - 1) * BYTES / (bytes + 1))))

@@ -4,17 +4,17 @@
 --
 -- Returns  nothing; it defines the functions free_first, next_fence and save.
 
--- The first write of a script decides whether the script succeeds at maxmemory: this one always does.
+-- Delete a key that never exists: a script whose first write frees memory succeeds at maxmemory.
 local function free_first() redis.call('DEL', base .. ':-') end
 
--- The first of `many` fences, which are all larger than every fence before.
+-- Return the first of `many` consecutive fences, all larger than every fence before.
 local function next_fence(many)
   local first = math.max(fence + 1, now)
   fence = first + many - 1
   return first
 end
 
--- Write the record; `maybe_empty` if the queue may be empty now: then it is remembered for a while only.
+-- Write the record. With `maybe_empty`, check whether the queue is empty now: the record of an empty queue expires.
 local function save(maybe_empty)
   local record =
     cmsgpack.pack(fence, number, ticket, checked, next_check, drain_token, drain_until, lanes, counts)

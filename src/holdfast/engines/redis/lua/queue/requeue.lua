@@ -6,7 +6,7 @@
 --
 -- Twin of rules/queue/messages.py: _make_ready, free_key.
 
--- Make a message ready or delayed; return how many messages are ready by it.
+-- Make a message ready or delayed; return how many messages became ready.
 local function make_ready(message, delay_ms)
   if delay_ms > 0 then
     add_delayed(text_of(message), now + delay_ms * 1000, message.key)
@@ -33,7 +33,7 @@ end
 
 local behind_count  -- the number of messages behind others, once it was read
 
--- The first message of this key is gone for good: make the next one ready. Return how many messages are ready by it.
+-- Make the next message of a key ready, because its first message is gone for good. Return how many became ready.
 local function free_key(key)
   if not key then return 0 end
   local line, at, ready = line_of(key), 0, 0

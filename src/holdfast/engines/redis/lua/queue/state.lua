@@ -1,10 +1,10 @@
 -- The record of a queue. Most scripts of a queue begin with this text.
 --
--- KEYS[1]  the name's own key, as in lease/record.lua; all keys of the queue begin with it and share its slot. With :queue
---          behind it, it is the queue's record: fence, number, ticket, checked_us, next_check_us, drain_token,
---          drain_until_us, lanes, counts. Then:
+-- KEYS[1]  the name's own key, as in lease/record.lua; all keys of the queue begin with it and share its slot. The queue's
+--          record is at KEYS[1] and `:queue`: fence, number, ticket, checked_us, next_check_us, drain_token,
+--          drain_until_us, lanes, counts. The other keys begin with that one:
 --            :messages      hash        entry -> text, see queue/message.lua; all messages except dead letters
---            :ready:<lane>  list        entries, the first first; :ready:! is the quarantine
+--            :ready:<lane>  list        entries, the next to deliver first; :ready:! is the quarantine
 --            :delayed       sorted set  entry by the time at which it is due
 --            :held:<token>  sorted set  entry by its fence, of one consumer; the fence is the time of the delivery
 --            :heads         hash        key -> entry of the first message of the key, a space, and the token that holds it
@@ -41,7 +41,7 @@ end
 
 local function int(value) return string.format('%.0f', value) end
 
--- The time until the next delay ends, rounded up; 0 if no message is delayed.
+-- Return the time until the next delay ends, rounded up; 0 if no message is delayed.
 local function due_ms()
   local soonest = redis.call('ZRANGE', base .. ':delayed', 0, 0, 'WITHSCORES')
   return soonest[2] and math.max(1, math.ceil((soonest[2] - now) / 1000)) or 0

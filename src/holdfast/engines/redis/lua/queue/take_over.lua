@@ -30,7 +30,7 @@ local token, key = ARGV[3], ARGV[4]
 if not live_consumer(token) then return { 'unknown consumer' } end
 local entry, holder = string.match(redis.call('HGET', base .. ':heads', key) or '', '^(%S+) ?(.*)$')
 local text = entry and redis.call('HGET', base .. ':messages', entry)
-if entry and not text then  -- another program has deleted the message: the next one of the key is the head now
+if entry and not text then  -- another program has deleted the message: the key's next message becomes its head
   local ready = free_key(key)
   check_types()
   free_first()
@@ -42,11 +42,12 @@ end
 if not text then return { 'not taken over', '', '', '0' } end
 
 local next_ms = due_ms()
-local function received(delivered, fenced, content)
-  return { 'received', -1, next_ms, 0, { int(fenced) }, {}, delivered, content }
+local function received(delivered, delivery_fence, content)
+  return { 'received', -1, next_ms, 0, { int(delivery_fence) }, {}, delivered, content }
 end
 
--- Heartbeats may be missing because the server was away: no check for long, or a postponed one.
+-- Return whether the holder may be alive although its session expired: its heartbeats may be missing because the server was
+-- away. A long time without a check, or a postponed check, shows that.
 local function may_be_alive(ttl)
   if checked == 0 then return false end
   if now < next_check then return now < checked or next_check - checked >= math.floor(ttl / 2) end
@@ -97,12 +98,12 @@ end
 redis.call('HDEL', base .. ':messages', entry)
 if consumer then put_consumer(holder, consumer) end
 store_dead_letters(tonumber(ARGV[6]))
-local fenced = delivered and next_fence(1)
+local delivery_fence = delivered and next_fence(1)
 if delivered then
-  redis.call('ZADD', mine, fenced, delivered)
+  redis.call('ZADD', mine, delivery_fence, delivered)
   redis.call('ZREM', base .. ':waiting', token)
 end
 wake_waiting(ready)
 save()
 publish_wakeups()
-return delivered and received(delivered, fenced, content) or { 'not taken over', DEAD, '', '0' }
+return delivered and received(delivered, delivery_fence, content) or { 'not taken over', DEAD, '', '0' }

@@ -7,10 +7,10 @@
 --@include queue/parts.lua
 local DIGITS = 16
 
--- The entry of a message with a key is a number and a `k`, and so is longer: no text has to be read to know it.
+-- Return whether the message has a key, without its text: the entry of such a message is a number and a `k`, so it is longer.
 local function has_key(entry) return #entry > DIGITS end
 
--- The key of a message; nothing if it has none. See queue/message.lua.
+-- Return the key of a message; nothing if it has none. See queue/message.lua.
 local function key_of(text)
   local first, last, failure, at = string.match(text, '^%d+ %d+ %d+ (%d+) (%d+) (%d+)\n()')
   if not at then return end

@@ -5,7 +5,7 @@
 -- Returns  nothing; it defines the functions texts_of and fences_of.
 
 --@include queue/parts.lua
--- The texts of these entries, in their order; false where there is none.
+-- Return the texts of these entries, in their order; false for an entry without a message.
 local function texts_of(entries)
   local found = {}
   each_part(entries, function(...)
@@ -14,7 +14,7 @@ local function texts_of(entries)
   return found
 end
 
--- The fences of these entries, if the consumer holds them; false where it does not.
+-- Return the fences of these entries, in their order; false for an entry that the consumer does not hold.
 local function fences_of(entries, token)
   local found = {}
   each_part(entries, function(...)

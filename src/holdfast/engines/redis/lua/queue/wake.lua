@@ -9,7 +9,7 @@
 --@const BATCH_MAX = commands.queue.BATCH_MAX
 local wakeups = {}  -- client, token …
 
--- Remove up to `most` live consumers from the waiting ones, the longest waiting first, and collect their wake-ups.
+-- Remove up to `most` live consumers from the waiting line, the longest waiting first, and collect their wake-ups.
 local function wake_waiting(most)
   while #wakeups < 2 * most do
     local found = redis.call('ZPOPMIN', base .. ':waiting', math.min(most - #wakeups / 2, BATCH_MAX))
@@ -24,7 +24,7 @@ local function wake_waiting(most)
   end
 end
 
--- The last write, through pcall: without the right to publish, consumers are woken late and nothing else.
+-- Publish the wake-ups, last and through pcall: without the right to publish, consumers wake up late and nothing else fails.
 local function publish_wakeups()
   for i = 1, #wakeups, 2 do redis.pcall('PUBLISH', wakeups[i], wakeups[i + 1]) end
 end

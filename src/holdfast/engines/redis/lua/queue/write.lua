@@ -5,21 +5,22 @@
 -- Returns  nothing; it defines the functions add_ready, add_delayed, add_behind, set_head, check_types, store and so on.
 --
 -- Twin of rules/queue/messages.py: add_message. The scripts collect every message that becomes ready or delayed, and
--- `store` writes them after everything has been read: so a key of a wrong type fails before anything was written. An
--- entry's number is never used again, also if a server lost its last moments: so it is at least the time.
+-- `store` writes them after the script has read everything, so that a key of a wrong type fails before the first write. An
+-- entry's number is at least the time in microseconds, so that it is never used again, even if a server lost its last
+-- writes.
 
 --@include queue/parts.lua
 --@include queue/record_write.lua
 local texts, lane_entries, delayed = {}, {}, {}  -- to write: entry, text …; lane -> entries; due, entry …
 local heads, heads_changed = {}, false           -- key -> its first message, or false; whether any head changes
 local behind, key_lines = {}, {}                 -- to write: number, entry …; 0, line …
-local followed, followed_lines = {}, {}          -- entries that are behind no more, and their lines
+local followed, followed_lines = {}, {}          -- entries that are no longer behind another, and their lines
 
 local function add_to_counter(counter, more)
   if more > 0 then counts[counter] = (counts[counter] or 0) + more end
 end
 
--- The same as int for a time, and faster: two whole numbers with nine digits each.
+-- Return the same as int for a time, but faster: two whole numbers with nine digits each.
 local function digits(value)
   local low = value % 1000000000
   return string.format('%d%09d', (value - low) / 1000000000, low)
@@ -33,7 +34,7 @@ local function new_entry(text, key)
   return entry
 end
 
--- Make this the first message of the key; false for none.
+-- Make this entry the first message of the key; false if the key has no message.
 local function set_head(key, head) heads[key], heads_changed = head, true end
 
 local function add_ready(lane, text, key)
@@ -65,7 +66,7 @@ local function add_behind(text, key)
   heads_changed = true
 end
 
--- The stored head of each of these keys; false where there is none.
+-- Return the stored head of each of these keys; false for a key without one.
 local function heads_of(keys)
   local found = {}
   each_part(keys, function(...)

@@ -29,7 +29,7 @@ if limit >= 0 then
     local text = redis.call('GET', record_key(found[i]))
     local record = text and { cmsgpack.unpack(text) } or {}
     if record[7] ~= found[i + 1] or record[12] <= now or record[13] then
-      redis.call('HDEL', index, found[i])  -- its token holds it no more
+      redis.call('HDEL', index, found[i])  -- the token no longer holds that entry
     elseif found[i] ~= entry then
       others = others + 1
     end
@@ -38,7 +38,7 @@ if limit >= 0 then
 end
 local ended = ARGV[3] == last or (tombstones_until > now and redis.call('GET', base .. ':ended:' .. ARGV[3]))
 if not ended and (not holder_token or expires <= now or holder_token == ARGV[3]) then
-  -- The successor has claimed it, or did not in time.
+  -- The successor claims the entry now, or has not claimed it in time.
   if successor then redis.call('DEL', registry .. ':successor:' .. entry) end
   for i = 11, #ARGV do
     local index = registry .. ':index:' .. ARGV[i]

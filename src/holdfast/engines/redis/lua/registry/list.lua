@@ -1,4 +1,4 @@
--- Return a page of the held entries of an index, and remove those that are held no more.
+-- Return a page of the held entries of an index, and remove the entries that are no longer held.
 --
 -- KEYS[1]  the registry's own key
 -- ARGV[3]  index   `k` for all entries, or the name of another index: see registry/keys.lua

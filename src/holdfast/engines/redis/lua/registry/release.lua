@@ -15,7 +15,7 @@
 --@include lease/record.lua
 --@include registry/keys.lua
 if holder_token == ARGV[3] and expires > now and not offered then
-  redis.call('DEL', registry .. ':mailbox:' .. ARGV[3])  -- first: at maxmemory the first write must be one that frees
+  redis.call('DEL', registry .. ':mailbox:' .. ARGV[3])  -- first, because it frees memory: the rest succeeds at maxmemory
   for i = 8, #ARGV do
     local index = registry .. ':index:' .. ARGV[i]
     if ARGV[i] == 'k' then redis.call('ZREM', index, ARGV[5]) else redis.call('HDEL', index, ARGV[5]) end

@@ -19,5 +19,5 @@ local mailbox = registry .. ':mailbox:' .. holder_token
 if redis.call('LLEN', mailbox) >= MAILBOX_MAX then return { 'at capacity', MAILBOX_MAX } end
 redis.call('RPUSH', mailbox, ARGV[3] .. '\n' .. ARGV[4])
 redis.call('PEXPIRE', mailbox, MAILBOX_MS)
-redis.pcall('PUBLISH', client, holder_token)  -- last: without the right to publish, the owner reads it late and nothing else
+redis.pcall('PUBLISH', client, holder_token)  -- last: without the right to publish, the owner only reads the message late
 return { 'done' }
