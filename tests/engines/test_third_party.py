@@ -172,6 +172,15 @@ def test_a_package_that_claims_a_built_in_scheme_is_refused(site, scheme):
     assert f"the scheme {scheme} is claimed by more than one package: holdfast, usurper" in refusal(scheme)
 
 
+def test_a_claim_in_the_current_directory_is_refused_too(site, monkeypatch):
+    """An empty text on the path is the current directory, as in `python -c`."""
+    site.install("clash", "memory = holdfast_hub:DRIVER")
+    monkeypatch.chdir(site.folder)
+    monkeypatch.setattr(sys, "path", ["", *sys.path[1:]])
+
+    assert "holdfast, clash" in refusal("memory")
+
+
 def test_a_built_in_scheme_is_opened_without_reading_the_metadata_of_packages():
     """A command line tool opens an engine in every run."""
     program = "import holdfast, sys; holdfast.connect('memory://').close(); print('importlib.metadata' in sys.modules)"

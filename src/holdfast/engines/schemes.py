@@ -117,7 +117,8 @@ def _entries(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001 -
 @lru_cache(maxsize=1)
 def _is_group_used(path: tuple[str, ...]) -> bool:
     """Whether any package on the path registers an engine."""
-    return any(_registers(f"{folder}/{each}") for folder in path for each in _metadata_in(folder or "."))
+    folders = [folder or "." for folder in path]  # an empty text is the current directory
+    return any(_registers(f"{folder}/{each}") for folder in folders for each in _metadata_in(folder))
 
 
 def _metadata_in(folder: str) -> list[str]:
