@@ -1,9 +1,10 @@
 """Messages: one delivery of a message to a consumer, until its outcome is recorded.
 
 The engine decides which consumer holds a message. An outcome carries the token of the consumer's session and the entry
-of the message; if another consumer holds the message by now, the outcome changes nothing and raises `LeaseLost`.
+of the message. If another consumer holds the message by now, the outcome changes nothing, and its method raises
+`LeaseLost`.
 
-`HeldMessage` is the core's side of a delivery. A face gives users a `Message`, which is made from it.
+`HeldMessage` is the internal state of a delivery. Programs get a `Message`, which wraps it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HeldMessage:
-    """One delivery of a message, and what has become of it."""
+    """One delivery of a message, and its outcome."""
 
     def __init__(self, consumer: ConsumerCore, session: ConsumerSession, delivery: Delivery, body: Any) -> None:
         self.entry, self.fence, self.quarantined, self.stored = delivery
@@ -35,8 +36,8 @@ class HeldMessage:
         self.body = body
         self.outcome = ""  # the kind of the outcome, once it is recorded or being recorded
         self.loss_reported = False  # the handler or the observer knows that the message is lost
-        self.doubt_ns = 0  # the doubt of the session that was reported last
-        self.gone = False  # the consumer no longer holds it: the engine said so, or another thread released it
+        self.doubt_ns = 0  # the `doubt_ns` of the session for which the worker last called `on_loss`
+        self.gone = False  # the consumer no longer holds the message: by the engine's answer, or the worker released it
 
     @property
     def queue(self) -> QueueCore:
@@ -53,15 +54,10 @@ class HeldMessage:
         """The number of this attempt; 1 for the first."""
         return self.stored.attempts + 1
 
-    @property
-    def shown_key(self) -> str:
-        """The key in events."""
-        return self.stored.key
-
     def is_lost(self) -> bool:
         """Return whether another consumer may have the message: it is gone, or the session is lost, ending or ended.
 
-        A consumer that ends requeues its messages, and a handler that still runs has to know that.
+        A consumer that ends requeues its messages, so a handler that still runs must see its message as lost.
         """
         ending = self.session.state in (RELEASING, ENDED)
         return self.gone or (not self.outcome and (ending or self.session.is_lost()))
@@ -82,26 +78,26 @@ class HeldMessage:
     def check_unfinished(self) -> None:
         """Raise an error if the message is finished, or belongs to a parent process."""
         if self.outcome:
-            raise NotOwner(self.queue.name, f"message {self.id} is finished already: {self.outcome}")
+            raise NotOwner(self.queue.name, f"message {self.id} is already finished: {self.outcome}")
         if self.session.is_forked():
             raise self.session.loss()
 
     def loss(self) -> LeaseLost:
         """Return the error for a message that the consumer no longer holds."""
-        detail = f"message {self.id} is not with this consumer any more"
+        detail = f"this consumer no longer holds message {self.id}"
         return LeaseLost(self.queue.name, self.fence, LossReason.EXPIRED, detail=detail)
 
-    def status(self, ours: str) -> str:
-        """Return the status for people to read: the outcome, `lost`, or `ours`."""
-        return self.outcome or ("lost" if self.is_lost() else ours)
+    def status(self, if_held: str) -> str:
+        """Return the status for people to read: the outcome, `lost`, or the text `if_held`."""
+        return self.outcome or ("lost" if self.is_lost() else if_held)
 
     def outcome_for(self, error: BaseException | None) -> MessageOutcome:
-        """Return the outcome for the error that ended the work; None is an ack."""
+        """Return the outcome for the error that ended the work; an ack for `None`."""
         queue = self.queue
         settings = (self.entry, self.attempt, queue.attempts_max, queue.backoff)
         try:
             outcome = outcome_of(*settings, error)
-        except Exception as failure:  # for example a `Retry` whose delay was changed to nonsense
+        except Exception as failure:  # for example a `Retry` whose `delay` the handler changed to an invalid value
             outcome = outcome_of(*settings, failure)
         return outcome._replace(keyed=True) if self.stored.key else outcome
 
@@ -110,7 +106,7 @@ class HeldMessage:
         await self.finish(MessageOutcome(self.entry, ACK, keyed=bool(self.stored.key)))
 
     async def retry(self, delay: Seconds | None, reason: str) -> None:
-        """Record a failed attempt; the next one comes after the delay, or by the queue's backoff."""
+        """Record a failed attempt; the next attempt comes after the delay, or after the queue's backoff."""
         queue = self.queue
         delay_ms = queue.backoff.delay_ms(self.attempt) if delay is None else duration_ms(delay, setting="delay")
         error = checked_reason(reason) if reason else ""
@@ -132,7 +128,7 @@ class HeldMessage:
             raise self.loss()
 
     async def leave(self, error: BaseException | None) -> bool:
-        """End a `with` block: record the outcome for its error; return true if the error only carried the outcome."""
+        """End a `with` block: record the outcome for its error; return true for `Retry`, `Reject` and `Release`."""
         carried = isinstance(error, Retry | Reject | Release)
         if self.outcome:
             return carried
@@ -155,18 +151,18 @@ class HeldMessage:
         try:
             lost = await consumer.record_outcomes(self.session, (outcome,), resent=resent)
         except BaseException as error:
-            self.outcome = before  # the engine may have recorded it or not: the caller may try again
+            self.outcome = before  # the engine may have recorded the outcome; the caller may try again
             if not isinstance(error, Exception):
                 consumer.interrupted[self.entry] = outcome
             raise
         consumer.forget(self)
-        self.session.wake()  # end every wait for its loss
+        self.session.wake()  # end every wait for the loss of this message
         if lost:
             raise self.loss()
         self.report(outcome)
 
     def report(self, outcome: MessageOutcome) -> None:
-        """Report a failed attempt or a dead letter to the observer."""
+        """Emit an event for a failed attempt or a dead letter."""
         client, name = self.queue.client, self.queue.name
         if outcome.kind == REJECT:
             reason = f"{outcome.reason}: {outcome.error}" if outcome.error else outcome.reason
@@ -177,10 +173,10 @@ class HeldMessage:
 
 
 class MessageBase:
-    """One delivery of a message. `id` stays the same over all of them; `fence` grows from one to the next.
+    """One delivery of a message. All deliveries of a message have the same `id`; `fence` grows from one to the next.
 
-    `body`: the published body, decoded. `quarantined`: whether consumers have died while they held this message, so
-    that it is delivered alone.
+    `body`: the published body, decoded. `quarantined`: whether the message is delivered alone, because consumers have
+    died while they held it.
     """
 
     def __init__(self, held: HeldMessage) -> None:
@@ -202,7 +198,7 @@ class MessageBase:
 
     @property
     def key(self) -> str:
-        """The key it was published with: messages of one key are delivered one after the other. Empty without one."""
+        """The key of the message, or empty. Messages of one key are delivered one after the other."""
         return self._held.stored.key
 
     @property
@@ -212,17 +208,17 @@ class MessageBase:
 
     @property
     def max_attempts(self) -> int:
-        """How many attempts there are; if the last one fails, the message becomes a dead letter."""
+        """The maximum number of attempts; if the last one fails, the message becomes a dead letter."""
         return self._held.queue.attempts_max
 
     @property
     def redelivered(self) -> bool:
-        """Whether another consumer may have worked on it before: an attempt failed, or a consumer died."""
+        """Whether another consumer may have worked on the message before: an attempt failed, or a consumer died."""
         return self._held.stored.attempts + self._held.stored.crashes > 0
 
     @property
     def published(self) -> float:
-        """When it was published, in seconds since 1970, by the engine's calendar."""
+        """When the message was published, in seconds since 1970, by the engine's calendar."""
         return self._held.stored.published_us / 1_000_000
 
     @property
@@ -231,7 +227,7 @@ class MessageBase:
         return bool(self._held.outcome)
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the message is finished, or another consumer may have it. Costs no round trip."""
+        """Raise `LeaseLost` if the message is finished, or another consumer may have it. Does no I/O."""
         self._held.check()
 
     def __repr__(self) -> str:
