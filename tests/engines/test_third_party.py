@@ -147,6 +147,30 @@ def test_an_engine_that_fails_to_import_is_named_with_its_package_and_error(site
     assert "no such chip" in rule or "absent_library" in rule
 
 
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("import absent_library\n", "absent_library is not installed: pip install 'lazy-engine[server]'"),
+        (
+            "raise RuntimeError('no such chip')\n",
+            "the engine lazy_driver:DRIVER [server] of the package lazy-engine cannot be imported: "
+            "RuntimeError: no such chip",
+        ),
+    ],
+)
+def test_a_driver_that_imports_its_engine_late_gives_the_same_errors(site, text, rule):
+    """The page recommends a driver that imports its engine when it is opened."""
+    driver = (
+        "from holdfast.engines import EngineDriver, Scope\n"
+        "def open_engine(settings):\n"
+        "    import late_engine\n"
+        "DRIVER = EngineDriver(open_engine, Scope.HOSTS)\n"
+    )
+    site.install("lazy-engine", "lazy = lazy_driver:DRIVER [server]", lazy_driver=driver, late_engine=text)
+
+    assert refusal("lazy") == rule
+
+
 def test_an_entry_point_that_is_no_driver_is_refused(site):
     """An older package may register a module or a function."""
     site.install("odd-engine", "odd = odd_engine:open", odd_engine="def open(): ...\n")

@@ -1,13 +1,13 @@
 """From the scheme of a URL to the engine that opens it.
 
 Built-in schemes are a table. Other packages register a scheme through the entry-point group `holdfast.engines`: the
-name of the entry is the scheme, its object an `EngineDriver`. A scheme with two claims is refused, because the order of
-the path would decide which engine wins.
+name of the entry is the scheme, its object an `EngineDriver`. `find_driver` refuses a scheme that two packages claim,
+because the order of the path would decide which engine wins.
 
 `import holdfast` reads no metadata of packages. Opening a scheme that is not built in reads all of it. Opening a
 built-in scheme only looks for the group's name in the `entry_points.txt` files beside the packages on the path, once
-per process: about 10 µs for each installed package. So a claim to a built-in scheme is refused too, except one inside a
-zip archive.
+per process: about 10 µs for each installed package. So `find_driver` also refuses a claim to a built-in scheme, except
+one inside a zip archive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.interface import EngineDriver
-from holdfast.errors import InvalidConfig
+from holdfast.errors import HoldfastError, InvalidConfig
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -43,8 +43,18 @@ ENGINES = {
 
 
 def open_engine(settings: Settings) -> Engine:
-    """Open the engine that the URL names."""
-    return find_driver(settings.scheme, settings.url).open(settings)
+    """Open the engine that the URL names; `InvalidConfig` if a package's engine cannot be imported."""
+    driver = find_driver(settings.scheme, settings.url)
+    try:
+        return driver.open(settings)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        # A driver imports its engine when it opens it, so a missing library may show only now.
+        if settings.scheme in ENGINES or not _is_import_failure(error):
+            raise
+        (entry,) = (entry for entry in _entries(tuple(sys.path)) if entry.name == settings.scheme)
+        raise _not_importable(entry, settings.url, error) from error
 
 
 def find_driver(scheme: str, url: str = "") -> EngineDriver:
@@ -72,24 +82,30 @@ def find_driver(scheme: str, url: str = "") -> EngineDriver:
 
 
 def _loaded(entry: EntryPoint, url: str) -> EngineDriver:
-    package = _package(entry)
     try:
         driver: Any = entry.load()
-    except ModuleNotFoundError as error:
-        if not entry.extras:
-            raise _failed(entry, url, error) from error
-        extras = ",".join(entry.extras)
-        rule = f"{error.name} is not installed: pip install '{package}[{extras}]'"
-        raise InvalidConfig("url", url, rule) from error
     except Exception as error:
-        raise _failed(entry, url, error) from error
+        raise _not_importable(entry, url, error) from error
     if not isinstance(driver, EngineDriver):
-        rule = f"{entry.value} of the package {package} is no holdfast.engines.EngineDriver: report it to its authors"
-        raise InvalidConfig("url", url, rule)
+        what = f"{entry.value} of the package {_package(entry)}"
+        raise InvalidConfig("url", url, f"{what} is no holdfast.engines.EngineDriver: report it to its authors")
     return driver
 
 
-def _failed(entry: EntryPoint, url: str, error: Exception) -> InvalidConfig:
+def _is_import_failure(error: Exception) -> bool:
+    """Whether an import failed: a module is missing, or its top-level code raised the error."""
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_name == "<module>":
+            return True
+        step = step.tb_next
+    return isinstance(error, ImportError | SyntaxError)
+
+
+def _not_importable(entry: EntryPoint, url: str, error: Exception) -> InvalidConfig:
+    if isinstance(error, ModuleNotFoundError) and entry.extras:
+        rule = f"{error.name} is not installed: pip install '{_package(entry)}[{','.join(entry.extras)}]'"
+        return InvalidConfig("url", url, rule)
     what = f"the engine {entry.value} of the package {_package(entry)} cannot be imported"
     return InvalidConfig("url", url, f"{what}: {type(error).__name__}: {error}")
 
@@ -125,7 +141,7 @@ def _metadata_in(folder: str) -> list[str]:
     try:
         return [each for each in os.listdir(folder) if each.endswith(_METADATA)]
     except OSError:
-        return []  # no folder, or not ours to read
+        return []  # there is no folder, or this user may not read it
 
 
 def _registers(metadata: str) -> bool:
