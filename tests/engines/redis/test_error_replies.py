@@ -178,7 +178,7 @@ def test_a_full_server_still_stores_done_markers_and_spending(server, new_server
 
 
 @ONE_FACE
-def test_a_full_server_still_hands_a_key_to_its_heir(server, new_server, place_on):
+def test_a_full_server_still_hands_a_key_to_its_successor(server, new_server, place_on):
     """A server that stops while memory is short hands its keys off as usual."""
     server = new_server(server.kind)
     place = place_on(server)

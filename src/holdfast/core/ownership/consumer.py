@@ -1,7 +1,7 @@
 """The consumer through which an owner takes keys from one queue.
 
-It keeps its messages for a long time. So only new messages may be to blame if it dies; it takes no more than its share;
-and the owner watches its session, so that every loss becomes an event.
+This consumer keeps its messages for a long time. So only new messages get the blame if it dies; it takes no more than
+its share; and the owner watches its session, so that every loss becomes an event.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class OwnerConsumer(ConsumerCore):
     ) -> None:
         super().__init__(queue, make_message, name=name, prefetch=1)
         self.announce_expiry = announce_expiry
-        self.waiting_token = ""  # the token under which it is woken, if it waits
+        self.waiting_token = ""  # the token of the session while it waits for a wake-up
         self.again_ns = 0  # when to fetch again
-        self.newest_ns = 0  # when it received its newest message
-        self.woken = True  # it has to fetch
-        self.full = False  # it did not fetch, because there was no room
-        self.draining = False  # the engine asks it to drain for a message in quarantine
+        self.newest_ns = 0  # when the consumer received its newest message
+        self.woken = True  # the consumer must fetch
+        self.full = False  # the consumer did not fetch, because the owner had no room
+        self.draining = False  # the engine has asked the consumer to drain for a message in quarantine
         self._on_lost = on_lost
         self._watched: ConsumerSession | None = None  # the session whose end wakes the owner
-        # How many messages in quarantine it accepts: twice as many each time that it has survived some.
+        # How many messages in quarantine the consumer accepts: twice as many each time that it has survived some.
         self._quarantine_batch = 1
 
     def quarantine_max(self, now_ns: int) -> int:  # noqa: ARG002
@@ -57,7 +57,7 @@ class OwnerConsumer(ConsumerCore):
         return self._quarantine_batch if self.past_blame_window() else 0
 
     def past_blame_window(self) -> bool:
-        """Return whether no held message is new: if the consumer died now, only a new one would take the blame.
+        """Return whether no held message is in its blame window: a death now would be blamed on no message.
 
         The window counts from the last time that the engine heard of the consumer: see `ConsumerRecord.blame_from_us`.
         """
@@ -73,12 +73,12 @@ class OwnerConsumer(ConsumerCore):
         return self.queue.ttl_ms * NS_PER_MS // BLAME_WINDOWS_PER_TTL
 
     def received(self, messages: Sequence[Delivered]) -> None:
-        """Accept more messages from quarantine next time, if these came from there: a dead fleet leaves many."""
+        """Accept more messages from quarantine next time, if these came from there: many dead owners leave many."""
         if messages and messages[0].held.quarantined:
             self._quarantine_batch = min(2 * len(messages), BATCH_MAX)
 
     def must_fetch(self, now_ns: int, room: int) -> bool:
-        """Return whether to fetch now. A waiting consumer is woken, so other events are no reason."""
+        """Return whether to fetch now. A waiting consumer gets a wake-up, so it does not fetch after other events."""
         session = self.session
         if self.woken or now_ns >= self.again_ns or session is None or not session.is_live():
             return True
@@ -90,9 +90,9 @@ class OwnerConsumer(ConsumerCore):
         self._on_lost(delivered)
 
     def watch_session(self, waker: Waker) -> None:
-        """Report the assignments that were lost with a session, and have the owner woken when the present one is lost.
+        """Report the assignments of a lost session, and make the loss of the present session wake the owner.
 
-        This also covers a session that was never watched: a claim may use one that is lost before the next call.
+        This also covers a session that was never watched: a claim may use a session that is lost before the next call.
         """
         session, watched = self.session, self._watched
         if session is not watched or (watched is not None and not watched.is_live()):
@@ -108,4 +108,4 @@ class OwnerConsumer(ConsumerCore):
             session.add_waker(waker)  # first: an interrupt must not leave a session that only seems to be watched
             self._watched = session
             if not session.is_live():
-                waker.wake()  # it was lost before the waker was added
+                waker.wake()  # the session was lost before `add_waker`

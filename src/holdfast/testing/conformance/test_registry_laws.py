@@ -359,7 +359,7 @@ def test_a_closed_client_releases_the_keys_of_its_blocks(face):
     lease.release()
 
 
-def test_invalid_messages_and_heirs_are_refused_before_any_command(face):
+def test_invalid_messages_and_successors_are_refused_before_any_command(face):
     """Messages and successors are text of limited length."""
     client = face.connect()
     registry = client.registry("conversations")

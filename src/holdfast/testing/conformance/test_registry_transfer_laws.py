@@ -13,7 +13,7 @@ pytestmark = pytest.mark.capability("registry")
 
 @together
 @pytest.mark.acceptance("A4-21")
-def test_a_handed_off_key_is_reserved_for_its_heir(face):
+def test_a_handed_off_key_is_reserved_for_its_successor(face):
     """No other process can claim the key meanwhile, and the fence grows; any process can if no successor comes."""
     first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     lease = first.claim("42")
@@ -61,7 +61,7 @@ async def _entered(held):
         raise AssertionError("entered")
 
 
-def test_an_heir_that_came_and_released_keeps_nothing(face):
+def test_a_successor_that_came_and_released_keeps_nothing(face):
     """The reservation ends when the successor comes. After its release any process can claim the key."""
     first, second, third = (face.connect(label=f"server {n}").registry("conversations") for n in (1, 2, 3))
     first.claim("42").hand_off("server 2", within=3000)
