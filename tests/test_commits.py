@@ -113,6 +113,19 @@ def test_commits_of_the_main_branch_are_not_checked(repository):
     assert run(repository)[0] == 1
 
 
+def test_on_the_main_branch_commits_after_the_check_are_checked(repository):
+    """A check that passes on `main` whatever is committed there would be none."""
+    add_check(repository)
+    git(repository, "branch", "-m", "main")
+    commit(repository, GOOD)
+
+    assert run(repository) == (0, "", "")
+
+    commit(repository, BAD)
+
+    assert run(repository)[0] == 1
+
+
 def test_merge_commits_are_skipped(repository):
     """Git writes the subject of a merge commit."""
     add_check(repository)

@@ -3,8 +3,9 @@
     python tools/commits.py    list the subjects that break the rule; exit 1 if there is one
 
 The check begins after the newest of these commits: the last tag, the merge base with `main`, and the commit that added
-this file. It skips merge commits. Without a git history (an unpacked archive, a shallow clone) it checks nothing, and
-prints that it skipped this step.
+this file. On `main` itself there is no merge base, so the check begins after one of the other two. It skips merge
+commits. Without a git history (an unpacked archive, a shallow clone) it checks nothing, and prints that it skipped
+this step.
 """
 
 from __future__ import annotations
@@ -72,9 +73,12 @@ def why_no_history(root: Path) -> str:
 
 def starts(root: Path) -> list[str]:
     """Return the commits that the check begins after, as far as they exist."""
+    # On `main` the merge base is HEAD, and would hide every commit from the check.
+    head = git(root, "rev-parse", "HEAD")
+    bases = [base for branch in MAIN_BRANCHES if (base := git(root, "merge-base", "HEAD", branch)) != head]
     candidates = [
         git(root, "describe", "--tags", "--abbrev=0"),
-        *(git(root, "merge-base", "HEAD", branch) for branch in MAIN_BRANCHES),
+        *bases,
         git(root, "log", "--diff-filter=A", "--format=%H", "--", THIS_FILE).rpartition("\n")[2],
     ]
     return [each for each in candidates if each]
