@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAMILIES_MAX = 50
 OTHER = "other"
-# A small margin matters for a while, and is forgotten after one to two of these.
+# `LeastMargin` forgets a margin after one to two windows of this length.
 _WINDOW_S = 300.0
 
 SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)

@@ -54,8 +54,8 @@ class FifoListener:
         """Create the pipe and start the thread; after an error, `close` cleans up."""
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self.path, self._mode)
-            os.chmod(self.path, self._mode)  # whatever the umask took away
-        # Read and write, so that the pipe never ends when its last writer goes.
+            os.chmod(self.path, self._mode)  # restore the bits that the umask removed
+        # Open for reading and writing, so that the pipe never ends when its last writer closes it.
         self._pipe = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._stop, self._stopper = os.pipe()
         self._selector.register(self._pipe, selectors.EVENT_READ)
@@ -63,9 +63,10 @@ class FifoListener:
         self._thread.start()
 
     def watch(self, pid: int) -> bool:
-        """Wake every waiter of the session when the process ends; return true if it seems to have ended before.
+        """Wake every waiter of the session when the process ends; return true if it seems to have ended already.
 
-        This is a hint, like every wake-up: the pid may belong to another container. So an absent process counts once.
+        This is a hint, like every wake-up: the pid may belong to another container. So the listener reports an absent
+        process only once.
         """
         if not hasattr(os, "pidfd_open"):
             return False
@@ -75,9 +76,9 @@ class FifoListener:
             try:
                 descriptor = os.pidfd_open(pid)
             except OSError:
-                known = pid in self._absent
+                reported = pid in self._absent
                 self._absent.add(pid)
-                return not known
+                return not reported
             self._watched[pid] = descriptor
             self._selector.register(descriptor, selectors.EVENT_READ, pid)
         return False
@@ -128,7 +129,7 @@ class FifoListener:
 
 
 class LazyFifoListener:
-    """A client's `FifoListener`, opened for its first waiter. If that fails it is not tried again."""
+    """A client's `FifoListener`, opened for its first waiter. If opening fails, the client does not try again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,7 +143,7 @@ class LazyFifoListener:
             if self._closed:
                 return True  # the next command raises `Closed`
             if self._listener is not None:
-                ended = [self._listener.watch(pid) for pid in ahead]  # each is watched, also after a true one
+                ended = [self._listener.watch(pid) for pid in ahead]  # watch every process, also after an ended one
                 return any(ended)
             if self.failed:
                 return False
@@ -167,7 +168,7 @@ class LazyFifoListener:
             listener.forked()
 
     def close(self) -> None:
-        """Stop listening, also for a waiter that was just about to begin."""
+        """Stop listening, also for a waiter that is about to begin."""
         with self._lock:
             self._closed = True
             listener, self._listener = self._listener, None

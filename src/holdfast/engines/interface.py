@@ -50,7 +50,7 @@ class Capability(StrEnum):
     DEATH_PROOF = "proof that a process died"
 
 
-# What every engine that stores all features declares; scripts and rules exist for each.
+# The capabilities of an engine that stores all features; scripts and rules exist for each.
 ALL_FEATURES = frozenset(
     (
         Capability.POOLS,
@@ -76,7 +76,10 @@ class EngineEvent(NamedTuple):
 
 
 class Waker(Protocol):
-    """A thing to sleep on. Any thread may wake the sleeper; a wake-up before the sleep is not lost."""
+    """An object that a thread or task sleeps on.
+
+    Any thread may wake the sleeper; a wake-up before the sleep is not lost.
+    """
 
     def wake(self) -> None:
         """End the present sleep, or the next one."""
@@ -91,14 +94,14 @@ class CommandTransport(Protocol):
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
         """Answer one command in one atomic step, or raise `Unavailable` not much later than `until_ns`.
 
-        An answer that is known at once is returned itself; otherwise an awaitable is returned. Every answer is a tuple,
-        and no tuple is awaitable, so the caller can tell the two apart.
+        Return the answer itself if it is known at once; otherwise an awaitable. Every answer is a tuple, and no tuple
+        is awaitable, so the caller can tell the two apart.
         """
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         """Answer each of several commands in order; together they need not be atomic.
 
-        The reply to a command that failed is its error; the other commands are answered all the same.
+        The reply to a command that failed is its error; the transport answers the other commands all the same.
         """
 
     async def confirm(self, commands: Sequence[Command], until_ns: int) -> list[Reply]:
@@ -158,7 +161,7 @@ class MonitoringTransport(Protocol):
         """Look up the engine's servers again, where there are several; `Unavailable` if the servers disagree."""
 
     async def promise(self, until_ns: int | None = None) -> Promise:
-        """Return what may be relied on, from a look at the engine now."""
+        """Return what may be relied on, after a look at the engine now."""
 
     def events(self) -> Sequence[EngineEvent]:
         """Return what the engine noticed by itself since the last call."""
@@ -171,11 +174,11 @@ class CallerTransport(Protocol):
         """Run a user's function where this transport's users run: in their event loop, or on a thread of its own."""
 
     def check_loop(self) -> None:
-        """Raise `InvalidConfig` in another event loop than the one in which the client was opened."""
+        """Raise `InvalidConfig` if the caller runs in another event loop than the one that opened the client."""
 
 
 class Transport(CommandTransport, WaitingTransport, MonitoringTransport, CallerTransport, Protocol):
-    """One face's way to its engine: all that the core awaits."""
+    """One face's way to its engine: everything that the core calls."""
 
 
 class ExpiryWatch(Protocol):
@@ -186,7 +189,7 @@ class ExpiryWatch(Protocol):
 
 
 class Administration(Protocol):
-    """What people and tools look up: no lease depends on any of it."""
+    """What people and tools look up in an engine: no lease depends on these methods."""
 
     def location(self) -> str:
         """Return a text that is equal for all clients that share these leases, and different for all others."""
@@ -255,10 +258,11 @@ def _nothing_missing(settings: Settings) -> Unavailable | None:  # noqa: ARG001 
 
 
 class EngineDriver(NamedTuple):
-    """What an engine package registers for its URL schemes: how to open the engine, and what it can do unopened.
+    """What an engine package registers for its URL schemes: how to open the engine, and what an engine of it can do.
 
     `missing` returns an error if the URL names a file or folder that does not exist yet and that the first lease would
-    create; a command that only looks refuses it. `hints` tell people what to do, by the reason of an `Unavailable`.
+    create; a command that only reads refuses such a URL. `hints` tell people what to do, by the reason of an
+    `Unavailable`.
     """
 
     open: Callable[[Settings], Engine]

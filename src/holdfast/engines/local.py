@@ -62,7 +62,7 @@ class Store(WakeupListener, Protocol):
 
 
 class LocalEngine(BaseEngine):
-    """One client's end of a store. It has no replicas, and it does not restart under a client that goes on."""
+    """The engine of one client of a store. It has no replicas, and it cannot restart while the client runs."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""What the transports of all engines share: how wake-ups for a waiter are remembered, and how the waiter sleeps.
+"""What the transports of all engines share: how they remember wake-ups for a waiter, and how the waiter sleeps.
 
 The transport of an engine adds `apply_all` and `close`. The asyncio half is in `transport_asyncio`, so that a program
 without asyncio does not import it.
@@ -37,7 +37,7 @@ class WakeupListener(Protocol):
 
 
 class BaseEngine:
-    """The defaults of an engine: no restart is ever noticed, and no child process keeps a client alive."""
+    """The defaults of an engine: it never reports a restart, and no child process keeps a client alive."""
 
     restarts = restarted_ns = 0
 
@@ -93,7 +93,7 @@ class BaseTransport:
         raise NotImplementedError
 
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
-        """Answer one command; wake-ups for a waiter are remembered from before the command until it stops waiting."""
+        """Answer one command; remember wake-ups for a waiter from before the command until the waiter stops waiting."""
         if type(command) not in WAITABLE:
             return self.answer(command, until_ns)
         return self._acquire(command, until_ns)  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ class BaseTransport:
     async def wait_for_any(self, tokens: Sequence[str], waker: Waker, until_ns: int) -> Sequence[str]:
         for token in tokens:
             if await self.listen(token):
-                return tokens  # a wake-up may have been missed before the listener was open: the caller tries again
+                return tokens  # the waiter may have missed a wake-up before the listener opened: the caller tries again
 
         waiter_registry, added, woken = self._listener.waiter_registry, [], []
         try:
@@ -145,7 +145,7 @@ class BaseTransport:
         self._listener.waiter_registry.wake(token)
 
     def on_unknown_wakeup(self, call: Callable[[], None]) -> None:
-        """Do nothing: where the engine forgets no waiter, no wake-up is for an unknown one."""
+        """Do nothing: an engine that forgets no waiter sends no wake-up for an unknown one."""
 
     def wake_all(self) -> None:
         self._listener.waiter_registry.wake_all()
@@ -161,5 +161,5 @@ class BlockingTransport(BaseTransport):
         return ThreadWaker(self._listener.clock)
 
     def run_callback(self, call: Callable[[], object]) -> None:
-        # A thread of its own: a slow callback must not keep the keeper from renewing the other leases.
+        # Use a new thread: a slow callback must not keep the keeper from renewing the other leases.
         threading.Thread(target=call, name="holdfast-callback", daemon=True).start()

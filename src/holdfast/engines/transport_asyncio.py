@@ -61,7 +61,7 @@ class AsyncioTransport(BaseTransport):
 
     def check_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
-            rule = "a client belongs to the event loop in which it was opened: connect once in each"
+            rule = "a client belongs to the event loop in which it was opened: open one client in each event loop"
             raise InvalidConfig("loop", asyncio.get_running_loop(), rule)
 
     def waker(self) -> Waker:

@@ -1,7 +1,7 @@
-"""Wake-ups: how a waiter sleeps, and how it is woken.
+"""Wake-ups: how a waiter sleeps, and how other threads wake it.
 
-A waiter registers its token before it sends its command, so that a wake-up between the command and the sleep is kept. A
-wake-up for an unknown token is no error, because wake-ups only save time; `on_unknown` is called for it.
+A waiter registers its token before it sends its command, so that the registry keeps a wake-up between the command and
+the sleep. A wake-up for an unknown token is no error, because wake-ups only save time; the registry calls `on_unknown`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ThreadWaker:
         try:
             self._lock.release()
         except RuntimeError:
-            return  # it was woken before, and no thread has slept since
+            return  # the waker was woken before, and no thread has slept on it since
 
     async def wait(self, until_ns: int) -> None:
         self.sleep(until_ns)
@@ -44,7 +44,8 @@ class ThreadWaker:
         try:
             seconds = self._clock.timeout_s(until_ns)
             if seconds is None:
-                # A hand-moved clock wakes this sleeper when it jumps; until then only a real wake-up counts.
+                # A clock that a test moves by hand wakes this sleeper when it jumps; until then only a wake-up ends the
+                # sleep.
                 if self._clock.now_ns() < until_ns:
                     self._lock.acquire()
             else:
@@ -77,7 +78,7 @@ class WaiterRegistry:
             return not woken
 
     def remove(self, token: str) -> bool:
-        """Unregister the waker, and keep the next wake-up for the next sleep; return true if it was woken."""
+        """Unregister the waker, and keep the next wake-up for the next sleep; return true if the waiter was woken."""
         with self._guard:
             woken = self._wakers.get(token) is True
             if token in self._wakers:
@@ -97,12 +98,12 @@ class WaiterRegistry:
 
     def wake_all(self, but: str = "") -> None:
         """Wake every waiter except the one with the token `but`, for instance because the client closes."""
-        for token in self._wakers.copy():  # in one step: other threads register theirs meanwhile
+        for token in self._wakers.copy():  # `copy` is one step: other threads register their tokens meanwhile
             if token != but:
                 self.wake(token)
 
 
-# A waiter without wake-ups polls after the first pause; each pause is half as long again, up to the last.
+# A waiter without wake-ups polls after the first pause; each further pause is 1.5 times as long, up to the last.
 _PAUSE_FIRST_NS, _PAUSE_LAST_NS = 50 * NS_PER_MS, 500 * NS_PER_MS
 
 
@@ -119,5 +120,5 @@ class PollSchedule:
         return min(until_ns, SYSTEM.now_ns() + int(pause_ns * random.uniform(0.7, 1.3)))  # noqa: S311 - spreads, no secret
 
     def forget(self, token: str) -> None:
-        """The waiter waits no more."""
+        """Forget the pause of a waiter that waits no longer."""
         self._pauses.pop(token, None)

@@ -1,8 +1,8 @@
 """Lock files whose locks a forked child does not keep.
 
 A lock of `flock` belongs to the open file, which a child shares. If the parent were killed while it holds the lock, all
-other processes would wait for a child that does not use it. So the child replaces each such descriptor by /dev/null: it
-keeps no lock, and whatever it still does with the descriptor does not touch the parent's file.
+other processes would wait for a child that does not use it. So the child replaces each such descriptor by /dev/null:
+then the child has no lock, and a later use of the descriptor in the child does not touch the parent's file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def opened(path: Path, mode: int) -> int:
 
 def close(descriptor: int) -> None:
     """Close the descriptor and free its lock."""
-    _open.discard(descriptor)  # first: another file may get the number as soon as it is closed
+    _open.discard(descriptor)  # before the close: another file may get the number as soon as it is closed
     os.close(descriptor)
 
 

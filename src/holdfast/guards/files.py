@@ -1,4 +1,4 @@
-"""A guard of a file: the file is replaced as a whole, and only if no newer fence was there.
+"""A guard of a file: it replaces the whole file, and only if no newer fence was there.
 
 The newest stamp is in a record beside the file, so that the file keeps the format that its readers know. Under one
 kernel lock the guard writes the record first and replaces the file after it. A crash in between leaves the old content
@@ -104,7 +104,7 @@ class FileGuard:
             try:
                 yield
             finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # explicitly: a child that is being forked has it too
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # explicitly: a child that is being forked shares the lock
         finally:
             file_locks.close(descriptor)
 
@@ -125,7 +125,7 @@ class FileGuard:
 
     def _replace(self, path: Path, data: bytes) -> None:
         """Replace the file atomically; the new content is on the disk when this returns."""
-        # One draft is enough under the lock. The next writer overwrites the draft of a killed one.
+        # One draft is enough under the lock. The next writer overwrites the draft of a killed writer.
         draft = self.path.with_name(f".{self.path.name}.guard.new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with open(descriptor, "wb") as file:

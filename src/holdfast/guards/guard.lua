@@ -24,14 +24,14 @@ if fence == newest and ARGV[3] == seen[3] then
   return before.err and redis.error_reply(before.err) or { 1, before }
 end
 
--- First: a command that fails must not let older holders in.
+-- Record the fence first: a command that fails must not let older holders in.
 redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'token', ARGV[2])
 local answers, at = {}, 4
 while at <= #ARGV do
   local last = at + tonumber(ARGV[at])
   local answer = redis.pcall(unpack(ARGV, at + 1, last))
   if type(answer) == 'table' and answer.err then
-    -- The commands before it were applied, so a second copy of this call gets the same answer too.
+    -- The server applied the commands before the failed one, so a second copy of this call must get the same answer.
     redis.call('HSET', KEYS[1], 'write', ARGV[3], 'answer', cmsgpack.pack({ err = answer.err }))
     return answer
   end

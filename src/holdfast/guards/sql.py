@@ -18,7 +18,7 @@ from holdfast.rules.guard import UNSEEN, Bearer, Stamp, stamp_of
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
-# The larger fence wins, and its token with it. Our stamp is accepted if it is the stored one afterwards.
+# The statement stores the larger fence and its token. It accepted our stamp if the stored stamp is ours afterwards.
 _ADMIT_NAME = """
 INSERT INTO {table} AS seen (name, fence, token) VALUES (:key, :fence, :token)
 ON CONFLICT (name) DO UPDATE SET

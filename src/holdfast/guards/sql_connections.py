@@ -1,7 +1,7 @@
 """Executes statements on the caller's connection, of a DB-API driver or of SQLAlchemy.
 
-The rule: our statement joins the caller's transaction, open or implicit. We never begin, commit or roll back. A
-connection in autocommit mode is refused before anything is sent, unless the statement only reads.
+The rule: a statement of the guard joins the caller's transaction, open or implicit. This module never begins, commits
+or rolls back. It refuses a connection in autocommit mode before it sends anything, unless the statement only reads.
 """
 
 from __future__ import annotations

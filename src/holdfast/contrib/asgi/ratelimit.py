@@ -1,7 +1,7 @@
 """Rate limiting of requests per key, across all servers: status 429, and headers with the remaining requests.
 
 The headers are the common ones, `X-RateLimit-*` and `Retry-After`, and those of the IETF draft, `RateLimit` and
-`RateLimit-Policy`. Seconds are rounded up, so that a client that waits as long is not refused again.
+`RateLimit-Policy`. The middleware rounds seconds up, so that a client that waits this long is not refused again.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ class RateLimit(Middleware):
     def _fields(self, decision: Decision) -> dict[str, str]:
         reset_s = math.ceil(decision.reset_after)
         policies = [f'"{count}-per-{window_s}s";q={count};w={window_s}' for count, window_s in self._policies]
-        now = next((n for n, (count, _) in enumerate(self._policies) if count == decision.limit), 0)
+        decisive = next((n for n, (count, _) in enumerate(self._policies) if count == decision.limit), 0)
         return {
             "x-ratelimit-limit": str(decision.limit),
             "x-ratelimit-remaining": str(decision.remaining),
             "x-ratelimit-reset": str(math.ceil(time.time() + decision.reset_after)),
             "ratelimit-policy": ", ".join(policies),
-            "ratelimit": f"{policies[now].partition(';')[0]};r={decision.remaining};t={reset_s}",
+            "ratelimit": f"{policies[decisive].partition(';')[0]};r={decision.remaining};t={reset_s}",
         }
 
 

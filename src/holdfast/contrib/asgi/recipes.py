@@ -1,8 +1,8 @@
 """Idempotency keys of webhook deliveries, one recipe per sender.
 
-A recipe takes the request and its body and returns a key. The key names the sender and the type of the event, so that
-the ids of different things do not collide. It ends with a digest of the content: another content is another event, even
-with the same id.
+A recipe takes the request and its body and returns a key. The key contains the sender and the type of the event, so
+that ids of different senders or event types do not collide. It ends with a digest of the content: a delivery with other
+content is another event, even with the same id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def github(scope: Scope, body: bytes) -> str:
 
 
 def gitlab(scope: Scope, body: bytes) -> str:
-    """Return a key with the idempotency key GitLab repeats; without one, of the content (its ids are of objects)."""
+    """Return a key with the idempotency key that GitLab repeats; without one, only the content identifies the event."""
     return _key("gitlab", header(scope, "x-gitlab-event"), header(scope, "idempotency-key"), body)
 
 
@@ -31,7 +31,7 @@ def slack(scope: Scope, body: bytes) -> str:  # noqa: ARG001 - the signature of 
 
 
 def jira(scope: Scope, body: bytes) -> str:
-    """Return a key with the identifier that Atlassian repeats; without one, of the content."""
+    """Return a key with the identifier that Atlassian repeats; without one, only the content identifies the event."""
     event = _read(body)
     return _key("jira", str(event.get("webhookEvent", "")), header(scope, "x-atlassian-webhook-identifier"), body)
 
@@ -52,8 +52,8 @@ def _key(sender: str, event: str, identity: str, body: bytes) -> str:
     except ValueError:
         canonical = body  # not JSON
     # The sender chooses the ids, so hash them: a name has a limited length and alphabet.
-    who = hashlib.sha256(f"{event}\n{identity}".encode()).hexdigest()[:16]
-    return f"{sender}:{who}:{hashlib.sha256(canonical).hexdigest()}"
+    event_digest = hashlib.sha256(f"{event}\n{identity}".encode()).hexdigest()[:16]
+    return f"{sender}:{event_digest}:{hashlib.sha256(canonical).hexdigest()}"
 
 
 def _read(body: bytes) -> dict[str, Any]:

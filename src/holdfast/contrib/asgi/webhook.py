@@ -1,8 +1,9 @@
-"""Webhook deduplication: a delivery that comes twice is handled once, across all servers.
+"""Webhook deduplication: the application handles a delivery that comes twice only once, across all servers.
 
-The application's status decides. Below 400 the delivery was handled, and the marker is stored before the response goes
-out. Otherwise, or if the application fails, the sender's next try is handled. A duplicate gets 200 "ignored". A
-duplicate that comes while the first one is being handled waits for its outcome.
+The application's status decides. With a status below 400, the application has handled the delivery, and the middleware
+stores the marker before it sends the response. Otherwise, or if the application fails, the application handles the
+sender's next try. A duplicate gets 200 "ignored". A duplicate that comes while a server handles the first delivery
+waits for its outcome.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class _GoneError(Exception):
 
 
 class Webhook(Middleware):
-    """Handles each delivery to `path` at most once successfully.
+    """Passes deliveries to `path` on to the application until it has handled each of them once.
 
     `app`: the application; `connection`: the client. `recipe(scope, body)`: returns the idempotency key of a delivery.
-    `name`: the name of the `once`. `window`: how long a key is remembered, `lease`: the ttl while it is handled,
-    `timeout`: how long a duplicate waits, all in seconds. `largest`: the most bytes of a body.
+    `name`: the name of the `once`. `window`: how long a key is remembered, `lease`: the ttl while the application
+    handles a delivery, `timeout`: how long a duplicate waits, all in seconds. `largest`: the most bytes of a body.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Webhook(Middleware):
             await send(message)
 
     async def _handle(self, scope: Scope, receive: Receive, body: bytes, response: list[Message]) -> bool:
-        """Return whether this server handled it; `response` receives the application's messages."""
+        """Return whether this server handled the delivery; `response` receives the application's messages."""
         hf = await self._connection()
         once = hf.once(self._name, **self._settings)
         began = False

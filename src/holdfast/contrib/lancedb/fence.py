@@ -1,8 +1,8 @@
-"""The newest fence that wrote to a table, in a file beside it: compared and replaced under a kernel lock.
+"""The newest fence that wrote to a table, in a file beside it: a writer compares and replaces it under a kernel lock.
 
-The rule is that of all guards (`rules/guard.py`): a fence that is not refused is the newest from then on. The writer
-holds the kernel lock from the comparison to the end of the commit, so that no other commit comes between. A process
-that is suspended in between keeps the lock, and the others wait; a process that dies frees it, even if it has children.
+The rule is that of all guards (`rules/guard.py`): an accepted fence is the newest from then on. The writer holds the
+kernel lock from the comparison to the end of the commit, so that no other commit comes between. A process that is
+suspended in between keeps the lock, and the others wait; a process that dies frees the lock, even if it has children.
 """
 
 from __future__ import annotations

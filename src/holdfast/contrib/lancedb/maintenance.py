@@ -1,7 +1,7 @@
-"""Periodic work on the table, done by the writing thread: index updates, and maintenance if it is scheduled.
+"""Periodic work of the writing thread on the table: index updates, and maintenance if it is scheduled.
 
-The rule: it uses the same writer lock as every write. A failure reaches no caller: it is logged, the status shows it
-until the next success, and the work is tried again when it is next due.
+The rule: periodic work uses the same writer lock as every write. A failure reaches no caller: the thread logs it, the
+status shows it until the next success, and the thread tries again when the work is next due.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Maintenance:
             retention = self._schedule.retention
             if self._do(writer_lock, "maintenance", lambda access: writing.optimize(access, retention)):
                 self.runs += 1
-            # Counted from its end, so that a run longer than the interval is not followed by another at once.
+            # Count from the end of the run, so that a run longer than the interval is not followed by another at once.
             self._next = time.monotonic() + self._schedule.every_s
 
     def _fold_is_due(self) -> bool:

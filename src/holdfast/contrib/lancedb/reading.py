@@ -1,7 +1,8 @@
 """Reads: lock-free, through LanceDB's own table.
 
-The rule: only methods that are known to read are passed on. For a method that writes, the error names the method of the
-store to use. An unknown method is refused, so that no new version of LanceDB opens a way around the writer lock.
+The rule: a reader passes on only methods that are known to read. For a method that writes, the error names the method
+of the store to use. The reader refuses an unknown method, so that no new version of LanceDB opens a way around the
+writer lock.
 """
 
 from __future__ import annotations
@@ -70,20 +71,22 @@ GATED = {
     "optimize": "optimize",
     "update": "transform",
 }
-_NO_WAY = "the store has no method for it yet"
+_NO_METHOD = "the store has no method for it yet"
 _STATE = "all readers of this process share the table: open your own table to read an older version"
 _HANDLE = "it returns an object that can write"
-_TELLS = "it may reveal a password"
+_SECRET = "it may reveal a password"  # noqa: S105 - a reason
 REFUSED = {
-    **dict.fromkeys(("alter_columns", "create_scalar_index", "drop_columns", "drop_index", "merge"), _NO_WAY),
-    **dict.fromkeys(("migrate_manifest_paths_v2", "migrate_v2_manifest_paths", "set_unenforced_primary_key"), _NO_WAY),
-    **dict.fromkeys(("refresh_column", "refresh_column_async"), _NO_WAY),
-    **dict.fromkeys(("replace_field_metadata", "update_field_metadata"), _NO_WAY),
-    **dict.fromkeys(("checkpoint_lsm", "close_lsm_writers", "compact_lsm", "flush_lsm"), _NO_WAY),
-    **dict.fromkeys(("set_lsm_write_spec", "unset_lsm_write_spec"), _NO_WAY),
+    **dict.fromkeys(("alter_columns", "create_scalar_index", "drop_columns", "drop_index", "merge"), _NO_METHOD),
+    **dict.fromkeys(
+        ("migrate_manifest_paths_v2", "migrate_v2_manifest_paths", "set_unenforced_primary_key"), _NO_METHOD
+    ),
+    **dict.fromkeys(("refresh_column", "refresh_column_async"), _NO_METHOD),
+    **dict.fromkeys(("replace_field_metadata", "update_field_metadata"), _NO_METHOD),
+    **dict.fromkeys(("checkpoint_lsm", "close_lsm_writers", "compact_lsm", "flush_lsm"), _NO_METHOD),
+    **dict.fromkeys(("set_lsm_write_spec", "unset_lsm_write_spec"), _NO_METHOD),
     **dict.fromkeys(("checkout", "checkout_latest", "close"), _STATE),
     **dict.fromkeys(("branches", "create", "from_inner", "open", "tags", "to_lance"), _HANDLE),
-    **dict.fromkeys(("initial_storage_options", "latest_storage_options"), _TELLS),
+    **dict.fromkeys(("initial_storage_options", "latest_storage_options"), _SECRET),
     "restore": "it would undo what others have written",
 }
 
@@ -134,7 +137,7 @@ def check(query: SearchQuery) -> None:
 
 
 def search(shared: SharedTable, query: SearchQuery) -> list[dict[str, Any]]:
-    """Search by vector, by text, or by both. Without a full-text index search by vector only, and log it."""
+    """Search by vector, by text, or by both. If the full-text search fails, search by vector only, and log that."""
     if query.text is None:
         return _nearest(shared, query)
     try:

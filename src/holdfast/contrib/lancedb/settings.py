@@ -1,8 +1,8 @@
 """The settings of a store, read from a configuration.
 
-The rule: the mode is always explicit: `off`, `embedded`, `file` or `redis`. An unknown key is refused, because a typing
-mistake would otherwise go unnoticed. `${NAME}` is looked up in the environment only if the value is needed. A URL is a
-secret: no message repeats it.
+The rule: the mode is always explicit: `off`, `embedded`, `file` or `redis`. `read` refuses an unknown key, because a
+typing mistake would otherwise go unnoticed. It looks `${NAME}` up in the environment only if it needs the value. A URL
+is a secret: no message repeats it.
 """
 
 from __future__ import annotations

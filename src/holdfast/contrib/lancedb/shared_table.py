@@ -66,7 +66,7 @@ class FullText:
         log.warning("holdfast: the full-text index failed, searches use vectors only: %s", error)
 
     def went_without(self, error: BaseException) -> None:
-        """Count and log a search without full text. Each one is logged, because a single line is easily missed."""
+        """Count a search without full text, and log each one, because a reader of the log may miss a single line."""
         self.degraded += 1
         if not self.state.startswith("failed"):
             self.state = f"failed: {error}"
@@ -108,7 +108,7 @@ class SharedTable:
         return self._schema
 
     def catch_up(self) -> None:
-        """Have the writing thread index the rows that were added while no process did so."""
+        """Let the writing thread index the rows that were added while no process updated the indices."""
         behind = writing.unindexed(self.writer_lock.uri)
         if behind >= self.settings.fold_after:
             self.maintenance.count(behind)

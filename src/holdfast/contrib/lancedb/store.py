@@ -108,11 +108,12 @@ class StoreBase:
         if missing:
             rule = "the table has no such columns; open it without a schema and add them with add_columns"
             raise InvalidConfig("schema", missing, rule)
-        there = self._shared.schema()
-        given = there if schema is None else writing.as_stored(schema)
-        other = [field.name for field in given if field.type != there.field(field.name).type]
+        stored = self._shared.schema()
+        given = stored if schema is None else writing.as_stored(schema)
+        other = [field.name for field in given if field.type != stored.field(field.name).type]
         if other:
-            raise InvalidConfig("schema", other, f"the table has {', '.join(str(there.field(each)) for each in other)}")
+            fields = ", ".join(str(stored.field(each)) for each in other)
+            raise InvalidConfig("schema", other, f"the table has {fields}")
         if self._key not in self._shared.schema().names:
             raise InvalidConfig("key", self._key, "the table has no such column")
         if self._shared.users == 1:

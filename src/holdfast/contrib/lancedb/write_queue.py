@@ -1,4 +1,4 @@
-"""The queue of all writers of one process, and the one thread that does their work.
+"""The queue of all writers of one process, and the thread that does their work.
 
 The rule: the writers of a process never compete for the lease. The thread takes all jobs that are queued and does them
 under one lease; consecutive appends are one commit. A single caller does not wait for others: the thread waits a moment
@@ -115,10 +115,10 @@ class WriteQueue:
             raise NotPermitted(f"{action} from inside of a write", "it would wait for itself")
 
     def give_up(self, slot: Future[None]) -> None:
-        """Stop waiting for a slot after an interrupt; pass on a slot that was assigned at that very moment."""
+        """Stop waiting for a slot after an interrupt; pass on a slot that the queue assigned at the same moment."""
         if not slot.cancel():
             with self._changed:
-                self._free_place()
+                self._free_slot()
 
     def join(self, job: Job) -> Future[Any]:
         """Queue the job in the slot that the caller has; return the future of its answer."""
@@ -126,7 +126,7 @@ class WriteQueue:
             try:
                 self._refuse_late()
             except Closed:
-                self._free_place()
+                self._free_slot()
                 raise
             self._jobs.append(job)
             self._changed.notify_all()
@@ -167,7 +167,7 @@ class WriteQueue:
         if os.getpid() != self._pid:
             raise Closed("store of the process before the fork")
 
-    def _free_place(self) -> None:
+    def _free_slot(self) -> None:
         while self._blocked:
             waiting = self._blocked.popleft()
             if waiting.set_running_or_notify_cancel():
@@ -212,7 +212,7 @@ class WriteQueue:
             while self._jobs and (not taken or size + self._jobs[0].size <= self._batch):
                 taken.append(self._jobs.popleft())
                 size += taken[-1].size
-                self._free_place()
+                self._free_slot()
             self._siblings = len(taken)
         return taken
 
@@ -289,18 +289,18 @@ def _answer(served: Served, trouble: BaseException | None) -> None:
             lost.result, lost.__cause__ = result, error
             error = lost
         elif error is not None and len(served.jobs) > 1:
-            error = _own(error)
+            error = _copied(error)
         if error is None:
             job.answer.set_result(result)
         else:
             job.answer.set_exception(error)
 
 
-def _own(error: BaseException) -> BaseException:
+def _copied(error: BaseException) -> BaseException:
     """Return a copy of the error: one object raised in many threads would collect all their tracebacks."""
     try:
-        own = copy.copy(error)
+        copied = copy.copy(error)
     except Exception:
-        return error  # it cannot be copied
-    own.__cause__ = error.__cause__
-    return own
+        return error  # this error cannot be copied
+    copied.__cause__ = error.__cause__
+    return copied

@@ -29,7 +29,7 @@ FENCE_FILE = ".holdfast-fence"
 
 
 class WriteAccess:
-    """The right to write once, as the work receives it. Without a lease (the mode `off`) it guards nothing."""
+    """The argument of every write: the lease and its fence. Without a lease (the mode `off`) it guards nothing."""
 
     def __init__(self, uri: str, lease: Lease | None = None, fences: FenceFile | None = None) -> None:
         self.uri = uri
@@ -133,7 +133,7 @@ class WriterLock:
     def entered(self) -> Iterator[WriteAccess]:
         """Hold the lease during the block, so no other writer commits. Entering and leaving raise as for a lock."""
         if self._client is None:
-            _refuse_unguarded(self._directory)  # each time: another process may guard it by now
+            _refuse_unguarded(self._directory)  # check each time: another process may guard the directory by now
             yield WriteAccess(self.uri)
             return
         with self._client.lock(self.name, ttl=self._ttl, timeout=self._timeout) as lease:
@@ -152,14 +152,14 @@ def attempt(access: WriteAccess, work: Callable[[WriteAccess], Any]) -> Any:
         refusal = access.refusal
         if refusal is not None and error is not refusal:
             if len(access.commits) > before:
-                refusal.add_note(_became(access, before))  # the work made several commits
+                refusal.add_note(_table_state(access, before))  # the work made several commits
             raise refusal from error
         if not isinstance(error, HoldfastError) or isinstance(error, LeaseLost):
-            error.add_note(_became(access, before))
+            error.add_note(_table_state(access, before))
         raise
 
 
-def _became(access: WriteAccess, before: int) -> str:
+def _table_state(access: WriteAccess, before: int) -> str:
     made = access.commits[before:]
     if made:
         return f"before that, version {made[-1]} was committed; its rows are in the table"

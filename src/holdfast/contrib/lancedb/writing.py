@@ -84,7 +84,7 @@ def upsert(access: WriteAccess, rows: pa.Table, key: str) -> Written:
 
 
 def transform(access: WriteAccess, where: str | None, change: Change, key: str) -> Written:
-    """Replace each matching row by `change(row)`, or keep it if that is `None`. Reads and writes under one lease."""
+    """Replace each matching row by `change(row)`, or keep it if that is `None`. Read and write under one lease."""
     dataset = access.dataset()
     changed = []
     for row in dataset.to_table(filter=where).to_pylist():
@@ -156,7 +156,7 @@ def index_text(access: WriteAccess, column: str) -> Written:
 
 
 def fold(access: WriteAccess) -> int:
-    """Add the rows that were written since to the indices. Removes nothing."""
+    """Add the rows that the indices do not cover yet to the indices; return the version. Remove nothing."""
     dataset = access.dataset()
     dataset.optimize.optimize_indices()
     return int(dataset.version)
@@ -213,7 +213,7 @@ def refuse_alike(rows: pa.Table, key: str) -> None:
 
 
 def aligned(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the rows with the columns of this schema; missing columns are empty. Another process may add one."""
+    """Return the rows with the columns of this schema; columns that another process has added meanwhile are empty."""
     if rows.schema.equals(schema):
         return rows
     columns = [

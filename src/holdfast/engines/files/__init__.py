@@ -35,9 +35,9 @@ def open_engine(settings: Settings) -> LocalEngine:
         detail = f"{root}: {error.strerror}; holdfast does not create it"
         raise Unavailable("file", "unreachable", detail) from error
     if not stat.S_ISDIR(mode):
-        raise InvalidConfig("url", settings.url, "it must name a directory, and this is none")
+        raise InvalidConfig("url", settings.url, "it must name a directory, and this is not a directory")
 
-    # Imported here: what these modules need is not on every system.
+    # Imported here, because not every system has what these modules import.
     from holdfast.engines.files.engine import FileStore  # noqa: PLC0415
     from holdfast.engines.files.root import Root  # noqa: PLC0415
     from holdfast.engines.local import LocalEngine  # noqa: PLC0415
@@ -46,7 +46,7 @@ def open_engine(settings: Settings) -> LocalEngine:
 
 
 def missing(settings: Settings) -> Unavailable | None:
-    """Return an error if the directory exists and has no leases yet; opening it reports every other trouble."""
+    """Return an error if the directory exists and has no leases yet; `open_engine` reports every other problem."""
     root = Path(settings.path)
     if not root.is_absolute():
         return None
@@ -67,9 +67,9 @@ DRIVER = EngineDriver(
     missing,
     {
         "no permission": "let this user, or a group that it is in, write there, or name another directory",
-        "read-only": "that disk cannot be written to: name another directory",
+        "read-only": "that disk is read-only: name another directory",
         "unreachable": "is the volume mounted, and the path right?",
         "no such file": "is --url (or HOLDFAST_URL) the directory that the others name? The first `holdfast run NAME "
-        "-- CMD` there, or lock of a program, makes what is missing",
+        "-- CMD` there, or the first lock of a program, creates the missing files",
     },
 )

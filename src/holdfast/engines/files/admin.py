@@ -1,7 +1,7 @@
 """Names and leftovers of a shared directory: search, clean up, and report.
 
-Every client cleans up in small steps, and only what no client can need: names that were free for long, and what dead
-clients left: drafts, trials, session files.
+Every client cleans up in small steps, and removes only files that no client can need: names that were free for long,
+and the drafts, trials and session files of dead clients.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
             version = log.read()
             name = codec.read(version.body, clocks).name if version.number else ""
         except (OSError, ValueError, LookupError, TypeError):
-            continue  # a draft, or holdfast did not write it
+            continue  # a draft, or a folder that holdfast did not write
         finally:
             log.close()
         if name.startswith(prefix) and name:
@@ -50,7 +50,7 @@ def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
 
 
 def sweep(root: Root, clocks: Clocks, wall_us: int) -> None:
-    """Remove a little of what no client needs."""
+    """Remove a few of the files that no client needs."""
     with contextlib.suppress(OSError):
         for folder in _some(os.listdir(root.leases)):
             if folder.startswith("."):
@@ -66,7 +66,7 @@ def sweep(root: Root, clocks: Clocks, wall_us: int) -> None:
 
 
 def _is_old(path: str, folder: int | None, wall_us: int) -> bool:
-    """Return true if it was last changed an hour ago or earlier, by the calendar of the file server."""
+    """Return true if the file was last changed an hour ago or earlier, by the calendar of the file server."""
     return wall_us - os.stat(path, dir_fd=folder, follow_symlinks=False).st_mtime_ns // NS_PER_US >= _HOUR_US
 
 
@@ -75,7 +75,10 @@ def _some(entries: list[str]) -> list[str]:
 
 
 def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
-    """Remove a name that was free for longer than its fence is remembered; after a day the calendar is proof enough."""
+    """Remove a name that was free for longer than the engine remembers its fence.
+
+    The boot clock of this machine proves that; for a name that is a day old, the calendar of the file server does.
+    """
     log = VersionLog(root, folder)
     try:
         version = log.read()
@@ -100,7 +103,7 @@ def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
 
 
 def _drop_draft(folder: int, name: str, wall_us: int) -> None:
-    """Remove a folder that a client was about to rename into place an hour ago."""
+    """Remove a folder that a client made an hour ago or earlier and never renamed into place."""
     with contextlib.suppress(OSError):
         if not _is_old(name, folder, wall_us):
             return
@@ -114,7 +117,7 @@ def _drop_draft(folder: int, name: str, wall_us: int) -> None:
 
 
 def _clear_dead_client(root: Root, clocks: Clocks, client: str, wall_us: int) -> None:
-    """Remove the files of a client that died an hour ago; until then its file proves that it died."""
+    """Remove the files of a client that died an hour ago or earlier; until then its file proves its death to others."""
     with contextlib.suppress(OSError):
         status = os.stat(client, dir_fd=root.clients, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or not _is_old(client, root.clients, wall_us):

@@ -1,8 +1,9 @@
 """When something happened, without comparing the clocks of two machines.
 
-A client writes a timestamp as the boot of its machine and the time on the clock of that boot. Within one boot that is
-exact. A timestamp of another boot only identifies itself: it counts from the moment at which this client first saw it,
-on its own clock. That is never too early, because what a client sees has happened.
+A client writes a timestamp as the boot of its machine and the time on the clock of that boot. Within one boot, such a
+timestamp is exact. A timestamp of another boot cannot be converted: it counts from the moment at which this client
+first saw it, on this client's own clock. That moment is never too early, because a client sees an event only after it
+happened.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ class Clocks:
         return Timestamp(self.boot, SYSTEM.now_ns() // NS_PER_US, SYSTEM.wall_us())
 
     def here_us(self, timestamp: Timestamp) -> int:
-        """Return that moment on this machine's clock, or the moment at which this client first saw it."""
+        """Return the timestamp on this machine's clock, or the moment at which this client first saw it."""
         if timestamp.boot == self.boot:
             return timestamp.at_us
         return self.first_seen_us((timestamp.boot, timestamp.at_us))
 
     def first_seen_us(self, what: object) -> int:
-        """Return when this client first saw this very thing."""
+        """Return when this client first saw this value."""
         seen = self._seen.get(what)
         if seen is None:
             if len(self._seen) >= _SIGHTINGS_MAX:
-                # Forget the oldest half. A forgotten thing counts from its next sight: later, never earlier.
+                # Forget the oldest half. A forgotten value counts from its next sighting: later, never earlier.
                 for old in list(self._seen)[: _SIGHTINGS_MAX // 2]:
                     self._seen.pop(old, None)
             seen = self._seen.setdefault(what, SYSTEM.now_ns() // NS_PER_US)
         return seen
 
     def began_us(self, timestamp: Timestamp) -> int:
-        """Return since when something is so, for people: for another machine by its calendar, for want of better."""
+        """Return the timestamp on this machine's clock, for display; of another machine, converted by the calendars."""
         if timestamp.boot == self.boot:
             return timestamp.at_us
         now = self.now()

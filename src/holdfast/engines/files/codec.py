@@ -1,8 +1,8 @@
 """A record as JSON.
 
-The rules know moments on one clock, and the stored record has the clocks of many machines. So it has timestamps and
-durations: a lease was granted or renewed then, for so long. What a step leaves unchanged is stored as it was read; what
-it changed gets the timestamp of the machine that changed it.
+The rules know moments on one clock, and clients on many machines write the stored record. So the stored record has
+timestamps and durations: a lease was granted or renewed at this timestamp, for this long. A step stores unchanged
+fields as it read them; changed fields get the timestamp of the machine that changed them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.engines.files.clocks import Clocks
 
 LAYOUT = 2
-_MEMORY_US = 60_000_000  # if the stored record does not say
+_MEMORY_US = 60_000_000  # the default, if the stored record has no value
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -55,7 +55,7 @@ def read(body: bytes, clocks: Clocks) -> StoredRecord:
         raise OtherLayout(f"it has layout {stored['layout']}, and this version of holdfast uses layout {LAYOUT}")
     line, ended = stored["waiters"], stored["tombstones"]
     if not all(each[1].isalnum() for each in (*line, *([stored["holder"]] if stored["holder"] else []))):
-        raise ValueError("a client id must be letters and digits, because it is looked up as the name of a file")
+        raise ValueError("a client id must be letters and digits, because it is the name of a file")
     waiters = [Waiter._make((*fields, clocks.began_us(Timestamp(*at)))) for *fields, at in line]
     tombstones = [
         Tombstone(token, clocks.here_us(Timestamp(*at)) + lasts_us, why, detail)
@@ -88,7 +88,7 @@ def _read_holder(fields: list[Any] | None, clocks: Clocks) -> HolderRecord | Non
 
 
 def is_same(before: Record, after: Record) -> bool:
-    """Return true if nothing changed that another client would have to know."""
+    """Return true if nothing changed that other clients have to know; the time of the last use does not count."""
     return after is before or after._replace(touched_us=before.touched_us) == before
 
 
@@ -120,6 +120,6 @@ def _holder_fields(before: StoredRecord, holder: HolderRecord | None, now: Times
     old, fields = before.record.holder, before.holder
     if fields is not None and holder == old:
         return fields
-    goes_on = old is not None and old.token == holder.token and old.since_us == holder.since_us
-    since = fields[-1] if fields is not None and goes_on else now
+    is_same_lease = old is not None and old.token == holder.token and old.since_us == holder.since_us
+    since = fields[-1] if fields is not None and is_same_lease else now
     return [*holder[:5], holder.offered, holder.expires_us - now.at_us, now, since]

@@ -1,7 +1,7 @@
 """One client of a shared directory: it reads the newest version of a record, applies the rule, and adds the next one.
 
-A client that loses the race for the next version reads again, and the rule decides anew. There is no lock: a process
-that is suspended anywhere in here delays no other.
+A client that loses the race for the next version reads again, and the rule decides again. There is no lock: a suspended
+process delays no other.
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ if TYPE_CHECKING:
     from holdfast.rules.lease_record import HolderRecord
 
 _STALL_NS = 5_000_000_000
-# A client that took longer than this from reading to writing may have slept while the name was removed and made anew.
+# A client that took longer than this from reading to writing may have slept while others removed and recreated the
+# name.
 _STEP_MAX_NS = 10_000_000_000
-# After so many lost writes a client pauses, so that many contenders do not only keep each other busy.
+# After this many lost writes a client pauses, so that many contenders do not only keep each other busy.
 _BACK_OFF_AFTER = 4
 _BACK_OFF_S = 0.002
 _SWEEP_EVERY = 64
-# An unreadable version may be a lease: it counts as held for so long.
+# An unreadable version may be a lease: it counts as held for this time.
 _UNREADABLE_US = 60_000_000
 
-# The clients of this process: a wake-up for one of them needs no detour through the kernel.
+# The clients of this process, by client id: a wake-up for one of them needs no pipe.
 _here: weakref.WeakValueDictionary[str, FileStore] = weakref.WeakValueDictionary()
 
 
@@ -149,7 +150,7 @@ class FileStore(Store):
             raise Unavailable(NAME, "corrupt", detail) from error
 
     def _moment(self, session: FileSession, command: Command, record: Record) -> Moment:
-        """Return the moment, with the dead and silent clients; only those on which the answer depends are looked at."""
+        """Return the moment, with the dead and silent clients. Look only at clients on which the answer depends."""
         now_us, wall_us, me = SYSTEM.now_ns() // NS_PER_US, session.wall_us(), session.client
         holder, clients = record.holder, record.waiters.clients
         if not clients and (holder is None or holder.client == me):
@@ -172,16 +173,16 @@ class FileStore(Store):
         return look(self.root, self._clocks, client)
 
     def _refuse_slept(self, session: FileSession, command: Command, began_ns: int, bound_ns: int) -> None:
-        """Undo the grant of a process that slept between reading and writing: its fence may be an old one."""
+        """Undo the grant of a process that slept between reading and writing: its fence may be too small."""
         if SYSTEM.now_ns() - began_ns < _STEP_MAX_NS or type(command) is not Acquire:
             return
         self._apply(session, Undo(command.name, command.token), max(bound_ns, SYSTEM.now_ns() + _STALL_NS))
         raise Unavailable(NAME, "stalled", f"this process was suspended while it acquired {command.name!r}")
 
     def _remember_waiter(self, session: FileSession, command: Command, answer: Answer, record: Record) -> None:
-        """Note what this client knows of its waiter."""
+        """Record a heartbeat, and the processes ahead of a waiter; forget a waiter that waits no longer."""
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
-            with contextlib.suppress(OSError):  # a full disk: the answer is valid all the same
+            with contextlib.suppress(OSError):  # the disk may be full; the answer is valid without the heartbeat
                 session.heartbeat()
         if type(command) is Acquire and type(answer) is Busy and command.wait:
             holder = record.holder
@@ -281,15 +282,16 @@ def _back_off(lost_writes: int, bound_ns: int) -> None:
 
 
 def _first_answer(command: Command, answer: Answer) -> Answer:
-    """Return the answer to a command that may have been applied before: the lease that it ended is gone then."""
+    """Return the answer to a command that an earlier write may have applied: if its lease is gone, it was released."""
     ended = isinstance(answer, NotHeld) and answer.reason in ("expired", "released", "no such lease")
     return Released() if ended and isinstance(command, ReleaseLease | Break) else answer
 
 
 def _needs_first_waiter_only(command: Command) -> bool:
-    """Return true if the command does not depend on the waiters behind the first one that lives."""
+    """Return true if the command does not depend on the waiters behind the first live one."""
     return type(command) is ReleaseLease and not command.to
 
 
-# A child's stores begin sessions of their own; the inherited ones belong to the parent, and are woken through its pipe.
+# A child's stores begin sessions of their own; the inherited sessions belong to the parent, and other processes wake
+# them through the parent's pipe.
 os.register_at_fork(after_in_child=_here.clear)

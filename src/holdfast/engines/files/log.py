@@ -1,12 +1,13 @@
 """The numbered versions of one name: a log to which only one client can add the next version.
 
 A version is a file whose name is its number, complete before any other client can see it. The highest number is the
-truth. The next version is made by one `link`, which fails if the number exists: so of all clients that read the same
-version one wins, and the others read again. No client ever removes or renames the highest version, and a client that
-takes over deletes nothing.
+truth. A client makes the next version by one `link`, which fails if the number exists: so of all clients that read the
+same version one wins, and the others read again. No client ever removes or renames the highest version, and a client
+that takes over deletes nothing.
 
-The first version comes with its folder, renamed into place, which succeeds only where there is no folder with a
-version. When nothing in a folder needs to be remembered, its versions are removed from the lowest number up.
+A client makes the first version by renaming a folder that contains it into place, which succeeds only where there is no
+folder with a version. When a name no longer needs to be remembered, a client removes its versions from the lowest
+number up.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DIGITS = 16
 _FIRST = 1
 _BODY_MAX = 16 * 1024 * 1024
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# How many versions stay below the newest. On a network a listing may be old, but not so old that it hides as many.
+# How many versions stay below the newest. On a network a listing may be old, but never so old that it hides this many.
 _KEEP, _KEEP_NETWORK = 4, 64
 _LOOKS = 50
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -49,7 +50,7 @@ NO_VERSION = Version(0, b"")
 
 
 class WriteResult(Enum):
-    """Done; lost to another client; or unsure, so that the command has to be applied to the highest version again."""
+    """Done; lost to another client; or unsure: then the caller applies the command to the highest version again."""
 
     DONE = "done"
     LOST = "lost"
@@ -57,7 +58,7 @@ class WriteResult(Enum):
 
 
 class VersionLog:
-    """The versions of one name. It has a descriptor of their folder open for the length of one command."""
+    """The versions of one name. The log keeps a descriptor of their folder open for the length of one command."""
 
     def __init__(self, root: Root, folder: str) -> None:
         self._root = root
@@ -80,11 +81,11 @@ class VersionLog:
                     raise
                 if self._folder < 0:
                     return NO_VERSION
-                # The folder or its highest version was removed meanwhile: look again.
+                # Another client removed the folder or its highest version meanwhile: look again.
         raise AssertionError("the last look returns or raises")
 
     def write(self, base: Version, body: bytes, visible: Callable[[], None] = lambda: None) -> WriteResult:
-        """Add the next version. `visible` is called as soon as others may see it, before old versions are removed."""
+        """Add the next version. Call `visible` as soon as others may see it, before removing old versions."""
         if base.number == 0:
             return self._write_first(body)
         private, public = f".{new_token()}", _file(base.number + 1)
@@ -92,7 +93,7 @@ class VersionLog:
             self._root.write_new(private, body, self._folder)
         except OSError as error:
             if error.errno in _GONE:
-                return WriteResult.LOST  # the folder itself was removed meanwhile
+                return WriteResult.LOST  # another client removed the folder meanwhile
             raise
         try:
             failpoints.point("files.before-link")
@@ -110,9 +111,10 @@ class VersionLog:
             os.link(private, public, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
             if error.errno == errno.EEXIST:
-                # A network filesystem that resends after a lost reply reports this too: whose version is it?
+                # A network filesystem that resends after a lost reply reports this error too: check whose version it
+                # is.
                 return WriteResult.DONE if self._same(private, public) else WriteResult.LOST
-            # Where the folder is gone nothing was made. If the server did not answer, it may have made the link or not.
+            # If the folder is gone, there is no link. If the server did not answer, it may have made the link or not.
             return WriteResult.LOST if error.errno == errno.ENOENT else WriteResult.UNSURE
         return WriteResult.DONE
 
@@ -126,10 +128,11 @@ class VersionLog:
     def _check_overtaken(self, base: int) -> WriteResult:
         """Check whether this client slept after reading, and made a number that had existed and was removed.
 
-        Versions are removed from the lowest up. While the version that was read exists, the next one never existed
-        before; but a network filesystem may only remember that it exists. Otherwise this client slept, or others have
-        gone on from its version. Both look alike, and in both a version below the highest is not the truth: it is
-        removed, and the command is applied again to the highest version, which shows whether it was applied before.
+        Clients remove versions from the lowest up. While the version that this client read exists, the next number was
+        never used before; but a network filesystem may answer from an old cache that the version exists. If it is gone,
+        this client slept, or others have continued from its version. Both cases look alike, and in both a version below
+        the highest is not the truth: this method removes it, and the caller applies the command again to the highest
+        version, which shows whether the command was applied before.
         """
         if self._root.network or not self._exists(base):
             try:
@@ -150,7 +153,10 @@ class VersionLog:
         return stat.S_ISREG(status.st_mode)
 
     def _clear_below(self, number: int) -> None:
-        """Remove old versions, lowest first; stop at one that cannot be removed, as it must go before those above."""
+        """Remove old versions, lowest first.
+
+        Stop at the first that cannot be removed: no higher one may go before it.
+        """
         keep = _KEEP_NETWORK if self._root.network else _KEEP
         with contextlib.suppress(OSError):
             for old in self.numbers:
@@ -160,7 +166,7 @@ class VersionLog:
                     os.unlink(_file(old), dir_fd=self._folder)
 
     def _write_first(self, body: bytes) -> WriteResult:
-        """Rename a folder with the first version into place, which only an absent or empty folder allows."""
+        """Rename a folder with the first version into place; that fails unless the place is free or an empty folder."""
         root, draft = self._root, f".{new_token()}"
         os.mkdir(draft, root.folder_mode & 0o777, dir_fd=root.leases)
         try:
@@ -186,18 +192,19 @@ class VersionLog:
         return WriteResult.DONE
 
     def _refresh_folder(self) -> None:
-        """Make this host see the folder, now that it is known to exist.
+        """Make this host see the folder, after a failed rename proved that it exists.
 
-        Over NFS version 3 a host may remember for ever that the folder does not exist: what it creates in the folder
-        above keeps that memory fresh. An attempt to create the very folder asks the server, and ends the memory.
+        Over NFS version 3 a host may cache for ever that the folder does not exist: each entry that it creates in the
+        parent folder renews the cache. An attempt to create the same folder asks the server, and ends the cached
+        answer.
         """
         if self._root.network:
             with contextlib.suppress(OSError):
                 os.mkdir(self._name, self._root.folder_mode & 0o777, dir_fd=self._root.leases)
-                os.rmdir(self._name, dir_fd=self._root.leases)  # it was removed meanwhile
+                os.rmdir(self._name, dir_fd=self._root.leases)  # another client removed the folder meanwhile
 
     def _clear_drafts(self) -> None:
-        """Remove drafts from a folder without a version, where they block the first one; their writers try again."""
+        """Remove drafts from a folder without a version: they block the first version, and their writers try again."""
         with contextlib.suppress(OSError):
             for draft in [] if self.numbers else self.drafts():
                 os.unlink(draft, dir_fd=self._folder)
@@ -216,13 +223,13 @@ class VersionLog:
         return [entry for entry in entries if entry.startswith(".")]
 
     def written_ns(self, number: int) -> int:
-        """Return when the version was made, by the clock of the file server."""
+        """Return when a client wrote the version, by the clock of the file server."""
         return os.stat(_file(number), dir_fd=self._folder, follow_symlinks=False).st_mtime_ns
 
     def _list(self) -> None:
         if self._root.network:
             with contextlib.suppress(OSError):
-                os.utime(self._folder)  # otherwise the listing may be of the last tick, over NFS version 3
+                os.utime(self._folder)  # otherwise the listing may be that of the last tick, over NFS version 3
         entries = os.listdir(self._folder)
         self.numbers = sorted(int(entry) for entry in entries if len(entry) == _DIGITS and entry.isdecimal())
 
@@ -232,7 +239,7 @@ class VersionLog:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _BODY_MAX:
                 return b""  # holdfast did not write it
-            return os.read(descriptor, status.st_size)  # it was complete before it had its name, and never changes
+            return os.read(descriptor, status.st_size)  # a version is complete before it is visible, and never changes
         finally:
             os.close(descriptor)
 

@@ -1,9 +1,9 @@
-"""The shared directory: found, tested, prepared, and never mistaken for another one.
+"""The shared directory: open it, test it, prepare it, and never mistake another directory for it.
 
-Everything is in `.holdfast` inside the directory that the URL names. That directory must exist: the engine does not
-create it, so that an empty mount point never stands in for a volume that is not mounted. The first open tests every
-operation that the engine relies on. No symbolic link is followed. A `.holdfast` of another layout is refused, and
-nothing in it is changed.
+The engine keeps everything in `.holdfast` inside the directory that the URL names. That directory must exist: the
+engine does not create it, so that it never uses an empty mount point instead of a volume that is not mounted. The first
+open tests every operation that the engine relies on. The engine follows no symbolic link. It refuses a `.holdfast` of
+another layout, and changes nothing in it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Root:
             above = os.stat(root)
         except OSError as error:
             raise trouble(NAME, error) from error
-        # Like the directory itself: where its group may write, the group shares the leases.
+        # If the group of the directory may write there, the group shares the leases.
         shared = above.st_mode & stat.S_IWGRP
         self._group = above.st_gid if shared else -1
         self.folder_mode = 0o2770 if shared else 0o700
@@ -61,7 +61,7 @@ class Root:
         self._identity = (0, 0)
 
     def open(self) -> None:
-        """Create what is missing, and test what the engine relies on. May be called twice."""
+        """Create the missing folders, and test what the engine relies on. A second call does nothing."""
         if self.leases >= 0:
             return
         try:
@@ -77,10 +77,10 @@ class Root:
                 if self._is_prepared(home):
                     self._refuse_other_layout(home)
                 else:
-                    _try_out(self, home)
+                    _test_filesystem(self, home)
                     self._publish("layout", str(LAYOUT), home)
-                self.clients = self._kept("clients", home)
-                self.leases = self._kept("leases", home)
+                self.clients = self._open_kept("clients", home)
+                self.leases = self._open_kept("leases", home)
             finally:
                 os.close(home)
         except OSError:
@@ -103,7 +103,8 @@ class Root:
             )
             raise Unavailable(NAME, "other layout", detail)
 
-    def _kept(self, path: str, home: int) -> int:
+    def _open_kept(self, path: str, home: int) -> int:
+        """Open a folder, create it if it is missing, and keep its descriptor until `close`."""
         self._open.append(self._folder(path, home))
         return self._open[-1]
 
@@ -114,9 +115,9 @@ class Root:
             return os.open(path, DIRECTORY, dir_fd=parent)
         descriptor = os.open(path, DIRECTORY, dir_fd=parent)
         if self._group >= 0 and os.fstat(descriptor).st_gid != self._group:
-            with contextlib.suppress(PermissionError):  # this user is not of that group
+            with contextlib.suppress(PermissionError):  # this user is not in that group
                 os.fchown(descriptor, -1, self._group)
-        os.fchmod(descriptor, self.folder_mode)  # whatever the umask took away
+        os.fchmod(descriptor, self.folder_mode)  # restore the bits that the umask removed
         return descriptor
 
     def location(self) -> str:
@@ -146,22 +147,22 @@ class Root:
             os.close(descriptor)
 
     def _publish(self, name: str, content: str, home: int) -> str:
-        """Create a small file with this content, whole or not at all; return the content of the first to do so."""
+        """Create a small file with this content, whole or not at all; return the content that the first writer gave."""
         draft = f"{_DRAFT}{new_token()}"
-        self.write_new(draft, content.encode(), home, lasting=True)  # other files will refer to it for good
+        self.write_new(draft, content.encode(), home, lasting=True)  # all later clients rely on this content
         with contextlib.suppress(FileExistsError):
             os.link(draft, name, src_dir_fd=home, dst_dir_fd=home)
         os.unlink(draft, dir_fd=home)
         return self._read(name, home)
 
     def unavailable(self, error: OSError) -> Unavailable:
-        """Return the `Unavailable` for an error of the system; it names `.holdfast`, not a file inside of it."""
+        """Return the `Unavailable` for an error of the system; it names `.holdfast`, not a file inside."""
         if not os.path.isabs(str(error.filename)):
             error.filename = str(self.home)
         return trouble(NAME, error)
 
     def refuse_replaced(self) -> None:
-        """Raise `Unavailable` if the path leads elsewhere now: the volume went away, or the directory is a new one."""
+        """Raise `Unavailable` if the path leads elsewhere now: the volume is gone, or the directory is another one."""
         try:
             seen = os.stat(self.home, follow_symlinks=False)
         except OSError as error:
@@ -186,7 +187,7 @@ class Root:
         os.close(descriptor)
 
     def close(self) -> None:
-        """Close the descriptors. May be called twice, also after an interrupt: a number is never closed again."""
+        """Close the descriptors. A second call, also after an interrupt, closes no descriptor again."""
         while self._open:
             os.close(self._open.pop())
         self.leases = self.clients = -1
@@ -197,8 +198,8 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _try_out(root: Root, home: int) -> None:
-    """Test every operation that only one may win on this very filesystem; `InvalidConfig` names those that fail."""
+def _test_filesystem(root: Root, home: int) -> None:
+    """Test on this filesystem every operation that only one client may win; `InvalidConfig` names those that fail."""
     trial = f"{_TRIAL}{new_token()}"
     os.mkdir(trial, 0o700, dir_fd=home)
     folder = os.open(trial, DIRECTORY, dir_fd=home)
@@ -243,7 +244,7 @@ def _renames(root: Root, folder: int) -> bool:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             return False
-        os.rename("d", "f", src_dir_fd=folder, dst_dir_fd=folder)  # an empty one is replaced
+        os.rename("d", "f", src_dir_fd=folder, dst_dir_fd=folder)  # a rename replaces an empty folder
         os.stat("f/x", dir_fd=folder)
         return True
     return False

@@ -1,11 +1,11 @@
 """A client's session: a file that the client keeps locked, and into which it writes its heartbeats.
 
-The lock is on the open file. So the kernel knows whether a client of this machine lives: it tells at once after a
-SIGKILL, and neither a reused pid nor a container can mislead it. Child processes that inherit the descriptor keep the
-lock, and with it the leases under which they work.
+The lock is on the open file. So the kernel knows whether a client of this machine lives: the lock is free right after a
+SIGKILL, and neither a reused pid nor a container can mislead the check. Child processes that inherit the descriptor
+keep the lock, and with it the leases under which they work.
 
-A lock on a network filesystem is no proof, and may hang. There the locked file lies in a directory of this machine. A
-client whose lock cannot be checked does not count as dead: its ttl decides.
+A lock on a network filesystem proves nothing, and may hang. There the client locks a file in a directory of its own
+machine. A client whose lock cannot be checked does not count as dead: its ttl decides.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _HEARTBEAT_EVERY_US = 1_000_000
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINE_MAX = 200
 _SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
-_MINE = fcntl.LOCK_EX | fcntl.LOCK_NB
+_EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class ClientState(NamedTuple):
-    """Another client, as seen just now. `pid` is 0 for a client of another machine; `gone`: it is proven dead."""
+    """Another client at this moment. `pid` is 0 for a client of another machine; `gone`: its process is proven dead."""
 
     client: str
     pid: int
@@ -62,7 +62,7 @@ class FileSession:
             if root.network:
                 self.lock = os.open(_lock_path(self.client), FRESH, 0o600)
                 self._open.append(self.lock)
-            fcntl.flock(self.lock, _MINE)
+            fcntl.flock(self.lock, _EXCLUSIVE)
         except BaseException:
             self.close()
             raise
@@ -81,7 +81,7 @@ class FileSession:
         return SYSTEM.now_ns() // NS_PER_US + self.skew_us
 
     def forked(self) -> None:
-        """In a forked child: close its copies, so that the lock stays with the parent alone."""
+        """In a forked child: close the child's copies, so that only the parent has the lock."""
         self._close_files()
 
     def close(self) -> None:
@@ -90,13 +90,13 @@ class FileSession:
         self._close_files()
 
     def _close_files(self) -> None:
-        """May be called twice, also after an interrupt."""
+        """Close each descriptor once, also if an interrupt leads to a second call."""
         while self._open:
             os.close(self._open.pop())
 
 
 def look(root: Root, clocks: Clocks, client: str) -> ClientState:
-    """Return the state of another client, as far as it can be seen from here."""
+    """Return the state of another client, as far as this machine can see it."""
     try:
         descriptor = os.open(client, _READ, dir_fd=root.clients)
     except OSError:

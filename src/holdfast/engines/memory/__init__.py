@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def open_engine(settings: Settings) -> LocalEngine:
     """Open `memory://` or `memory://name`: clients of the same URL share their leases."""
-    # Imported here: the driver is read without the engine.
+    # Imported here, so that reading the driver does not import the engine.
     from holdfast.engines.memory.engine import open_store  # noqa: PLC0415
 
     return open_store(settings)

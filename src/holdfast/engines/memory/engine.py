@@ -57,7 +57,7 @@ _PROMISE = Promise(
     ),
 )
 
-# From this number of pools on, unused ones are looked for.
+# From this number of pools on, the engine looks for unused pools.
 _POOLS_SPARE = 64
 _FORGET_AT_ONCE = 4
 
@@ -77,12 +77,12 @@ class MemoryPool:
 
 
 class Domain:
-    """What all clients of one URL share."""
+    """The state that all clients of one URL share."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path
         self.clock = clock
-        self.lock = threading.RLock()  # it knows which thread has it
+        self.lock = threading.RLock()  # an RLock knows which thread has it: see `answer_all`
         self.waiter_registry = WaiterRegistry()
         self.records: dict[str, Record] = {}
         self.pools: dict[tuple[str, str], MemoryPool] = {}
@@ -94,10 +94,10 @@ class Domain:
 
 
 class _Domains:
-    """The domains of this process, by URL. Weak, so that a domain is forgotten with its last client.
+    """The domains of this process, by URL. The references are weak, so that a domain ends with its last client.
 
-    A forked child starts with none: what it inherited belongs to threads that the child does not have. The pid tells,
-    because clients learn of a fork before this module could.
+    A forked child starts with none: the inherited domains belong to threads that the child does not have. The pid shows
+    that a fork happened, because clients learn of a fork before this module could.
     """
 
     def __init__(self) -> None:
@@ -224,7 +224,10 @@ class MemoryStore(Store):
         return client != self.client and self.domain.alive_until_us.get(client, 0) <= now_us
 
     def _forget_pools(self, now_us: int) -> None:
-        """Drop unused pools. Only a new pool looks for them, and only at every doubling of their number."""
+        """Delete unused pools.
+
+        Only the creation of a pool looks for them, and only at every doubling of their number.
+        """
         pools = self.domain.pools
         if len(pools) < _POOLS_SPARE or len(pools) & (len(pools) - 1):
             return
@@ -232,7 +235,7 @@ class MemoryStore(Store):
             del pools[key]
 
     def _forget(self) -> None:
-        """Drop names that need not be remembered any more, a few at a time, so that no command pays for many."""
+        """Delete names that need not be remembered any more, a few at a time, so that no command pays for many."""
         ends, now_us = self.domain.ends, self.clock.now_ns() // NS_PER_US
         for _ in range(_FORGET_AT_ONCE):
             if not ends or ends[0][0] > now_us:

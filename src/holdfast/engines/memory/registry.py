@@ -64,7 +64,7 @@ class MemoryRegistryState:
         if len(mailbox) >= MAILBOX_MAX:
             return False
         mailbox.append((message_id, text))
-        self._mailboxes.pop(token, None)  # it is the last to end now
+        self._mailboxes.pop(token, None)  # insert it again as the last, because it ends last now
         self._mailboxes[token] = (self.now_us + MAILBOX_MS * 1000, mailbox)
         return True
 
@@ -78,7 +78,7 @@ class MemoryRegistryState:
             self._mailboxes.pop(token, None)
 
     def _mailbox(self, token: str) -> list[tuple[str, str]]:
-        """Return the mailbox of a token, after the mailboxes that have ended were deleted."""
+        """Delete the mailboxes that have ended, and return the mailbox of a token."""
         while self._mailboxes:
             oldest = next(iter(self._mailboxes))
             if self._mailboxes[oldest][0] > self.now_us:

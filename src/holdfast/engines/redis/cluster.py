@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 SLOTS = 16384
 _ASK_S = 0.5
 _REFRESH_EVERY_S = 0.1
-# A server that has less time than this to answer is not called silent.
+# A server gets at least this time to answer, so that a client out of time does not call it silent.
 _FAIR_S = 0.05
-# For so long a server that did not answer is asked after all others.
+# For this time after a server did not answer, the client asks it only after all others.
 _FAILED_S = 5.0
 # Errors that an operator has to fix.
 _REFUSALS = ("no permission", "other topology", "failed")
@@ -57,7 +57,7 @@ class SlotMap:
         self.all_places: list[tuple[str, int]] = []
         self.ids: set[str] = set()
         for first, last, *servers in reply:
-            # Without a host it is the server that answered; `?` is a host that it does not know either.
+            # Without a host, the entry means the server that answered; `?` is a host that this server does not know.
             places = [(str(server[0] or host), int(server[1])) for server in servers]
             count = last - first + 1
             self.owners[first : last + 1] = [str(servers[0][2])] * count
@@ -79,7 +79,7 @@ class Cluster:
         self.on_change: Callable[[], None] = ignore_change
         self._seeds = seeds
         self._known: dict[tuple[str, int], Connector] = {seed.place: seed for seed in seeds}
-        # Also of servers that are no longer known, for as long as a connection to them exists.
+        # Includes servers that are no longer known, for as long as a connection to them exists.
         self._connectors: WeakValueDictionary[tuple[str, int], Connector] = WeakValueDictionary(self._known)
         self._slots: list[Connector | None] = [None] * SLOTS
         self._ids: set[str] = set()  # of all servers in the map
@@ -114,8 +114,8 @@ class Cluster:
         return tuple(sorted(node.url for node in self.nodes()))
 
     def any_node(self) -> Node:
-        sound = [node for node in self.nodes() if not self._has_failed(node)]
-        return random.choice(sound or self.nodes())  # noqa: S311 - not for security
+        answering = [node for node in self.nodes() if not self._has_failed(node)]
+        return random.choice(answering or self.nodes())  # noqa: S311 - not for security
 
     def learn(self, slot: int, node: Node) -> None:
         self._slots[slot] = node  # type: ignore[call-overload]
@@ -126,7 +126,7 @@ class Cluster:
 
     def refresh(self, limit_s: float) -> None:
         seen, until_s = self._refreshed_s, monotonic() + limit_s
-        # One thread at a time; the others get its result, or go on without it when their time is over.
+        # One thread at a time asks; the others get its result, or continue without it when their time is over.
         if not self._guard.acquire(timeout=max(0.0, limit_s)):
             return
         try:
@@ -140,10 +140,10 @@ class Cluster:
             self._guard.release()
 
     def _slot_map(self, until_s: float) -> SlotMap:
-        """Return the slot map of a server of this cluster, hardly later than `until_s`, however many are silent.
+        """Return the slot map of a server of this cluster, at most a little after `until_s`, however many are silent.
 
-        Leases on other servers wait for it. Each server has half of the time that is left, so that another one has some
-        too, and a silent one is asked last the next time.
+        Leases on other servers wait for this call. Each server gets half of the time that is left, so that time remains
+        for another server. The next call asks a silent server last.
         """
         refusal, trouble, foreign = None, "", None
         for node in self._candidates():
@@ -161,7 +161,7 @@ class Cluster:
             if self._is_ours(slot_map):
                 return slot_map
             foreign = foreign if foreign is not None and foreign.ids else slot_map
-        else:  # all were asked: only then a server of another cluster is trusted, or a refusal raised
+        else:  # every server was asked: only now trust a server of another cluster, or raise a refusal
             if foreign is not None:
                 return foreign
             if refusal is not None:
@@ -169,7 +169,7 @@ class Cluster:
         raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
 
     def _is_ours(self, slot_map: SlotMap) -> bool:
-        """Return whether the map is of the known cluster; before one is known, whether it is of any."""
+        """Return whether the map belongs to the known cluster; before one is known, whether it belongs to any."""
         return bool(slot_map.ids & self._ids if self._ids else slot_map.ids)
 
     def _candidates(self) -> list[Connector]:
@@ -214,7 +214,7 @@ class Cluster:
         return tuple(self._at(place) for place in dict.fromkeys(slot_map.places) if place is not None)
 
     def _agreed(self) -> SlotMap:
-        """Return the slot map that all servers that answer have. It holds no lock, so no refresh waits for it."""
+        """Return the slot map, if all servers that answer have the same one. It takes no lock, so no refresh waits."""
         reports, refusals, trouble = [], [], ""
         for node in self._candidates():
             try:
@@ -244,7 +244,7 @@ class Cluster:
         return slot_map
 
     def _report(self, node: Connector) -> tuple[bool, SlotMap]:
-        """Return whether the server finds the cluster well, and its slot map."""
+        """Return whether the server reports the cluster as working, and its slot map."""
         connection = RedisConnection(node, _ASK_S)
         try:
             state, slots = connection.exchange(_STATE + _SLOT_MAP, 2, _ASK_S)

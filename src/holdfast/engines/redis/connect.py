@@ -1,8 +1,8 @@
 """How to connect to a server: the settings from a URL or from the user's own redis-py client.
 
 redis-py parses URLs, speaks TLS and authenticates. Once a connection is open, this engine takes over its socket or
-transport, because redis-py's retries would resend commands without the engine's knowledge. A client object gives its
-settings and nothing else.
+transport, because redis-py's retries would resend commands without the engine's knowledge. From a client object the
+engine takes the settings and nothing else.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Connector:
         kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | kwargs
         self.wire_s = float(kwargs["socket_timeout"])
         self.db = int(kwargs.get("db") or 0)
-        # redis-py only opens the connection, and each step of that has the connect timeout.
+        # redis-py only opens the connection, and the connect timeout bounds each step of that.
         self._kwargs = kwargs | {"socket_timeout": float(kwargs["socket_connect_timeout"])}
         self._tls = tls
         self._path = path
@@ -130,7 +130,10 @@ class Connector:
         return opened
 
     async def open_stream(self) -> asyncio.StreamWriter:
-        """Return the same for an event loop. A dropped writer closes its transport, so the caller keeps it."""
+        """Open the same connection for an event loop, and return its writer.
+
+        The caller keeps the writer, because a dropped writer closes its transport.
+        """
         kind: Any = (
             redis.asyncio.UnixDomainSocketConnection
             if self._path
@@ -157,8 +160,9 @@ class Connector:
     def _made(self, kind: Any, kwargs: dict[str, Any], retry: Retry | AsyncRetry) -> Any:
         """Return a connection of redis-py that is not open yet.
 
-        The two halves of redis-py do not have the same settings. A setting that one half lacks may be left out if it is
-        not set; otherwise the connection would be less strict than the user expects.
+        The blocking and the asyncio half of redis-py do not have the same settings. The engine leaves out a setting
+        that this half lacks only if the user did not set it; otherwise the connection would be less strict than the
+        user expects.
         """
         unknown = kwargs.keys() - _taken_by(kind)
         if any(kwargs[name] for name in unknown):
@@ -169,7 +173,7 @@ class Connector:
         fitting = {name: value for name, value in kwargs.items() if name not in unknown}
         try:
             return kind(**fitting, retry=retry, **_OWN)
-        except Exception as error:  # it reads files, and no descriptor may be left
+        except Exception as error:  # the constructor reads files, and the process may have no descriptor left
             raise self.trouble(error) from None
 
     def _refuse_replica(self, role: Any) -> None:
@@ -264,7 +268,7 @@ def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Connec
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
     kwargs = copied(kwargs) | timeouts
     try:
-        kind(**kwargs)  # it does not connect
+        kind(**kwargs)  # the constructor checks the settings and does not connect
     except (TypeError, ValueError, redis.RedisError):
         raise InvalidConfig(
             "url", settings.url, "one of its ssl_ options is unknown, or has an invalid value"
@@ -288,7 +292,7 @@ def connector_of_client(client: Any) -> Connector:
     if not copyable or kwargs.get("redis_connect_func") is not None:
         name = f"{type(client).__module__}.{type(client).__name__}"
         raise InvalidConfig("client", name, f"its connections ({kind}) cannot be copied: pass a URL")
-    # The same text as a URL: it names the server for people, and for the domain of `build_once`.
+    # The same text as the URL of the server: it names the server for people, and for the domain of `build_once`.
     database = kwargs.get("db") or 0
     if kind in path:
         url = f"unix://{kwargs.get('path')}" + (f"?db={database}" if database else "")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INCOMPLETE = object()
 _READ = 65536
-_ONE_WRITE = 65536  # the buffer of an idle connection always takes so much
+_ONE_WRITE = 65536  # the send buffer of an idle connection always has room for this many bytes
 
 
 def reader() -> hiredis.Reader:
@@ -146,7 +146,7 @@ class RedisConnection:
         return replies
 
     def alive(self) -> bool:
-        """Return whether an idle connection still stands: it has received nothing, not even its end."""
+        """Return whether an idle connection is still open: it has received nothing, not even the end of the stream."""
         try:
             self._socket.setblocking(False)
             self._socket.recv(1)
@@ -159,11 +159,11 @@ class RedisConnection:
         return False
 
     def cut(self) -> None:
-        """End the exchange of another thread: it sees the end of the connection."""
+        """End the exchange of another thread: that thread sees the end of the connection."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # it has ended already
+            return  # the connection has ended already
 
     def close(self) -> None:
         self._out.close()

@@ -173,13 +173,14 @@ class RedisEngine:
                 self._wakeups = SubscriptionListener(
                     self.topology.any_node,
                     self.packer.channel,
-                    heard=waiter_registry.wake,
-                    missed=waiter_registry.wake_all,
+                    on_message=waiter_registry.wake,
+                    on_gap=waiter_registry.wake_all,
                 )
             except OSError as error:  # no descriptor is left: the next waiter tries again
                 log.warning("holdfast: wake-ups are late: %s", error)
                 return False
-        # Other waiters may have missed a wake-up before the subscription: they send their commands again, as this one.
+        # Other waiters may have missed a wake-up before the subscription, so they resend their commands, as this one
+        # does.
         self.waiter_registry.wake_all(but=token)
         return True
 
@@ -200,7 +201,7 @@ class RedisEngine:
         on_end: Callable[[str, str], object],
         emit: Callable[[str, str], object],
     ) -> ExpiryListener:
-        """Listen for expired consumer sessions of these queues. It blocks until the subscriptions are open."""
+        """Listen for expired consumer sessions of these queues. Block until the subscriptions are open."""
         from holdfast.engines.redis.keyspace_events import ExpiryListener  # noqa: PLC0415 - only for owners
 
         if self._closed:

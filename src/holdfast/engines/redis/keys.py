@@ -11,7 +11,7 @@ from holdfast.names import between_braces
 LAYOUT = 2
 OLD_LAYOUT = LAYOUT - 1
 PREFIX, _OLD_PREFIX = f"hf{LAYOUT}", f"hf{OLD_LAYOUT}"
-# What separates a registry from its entry in the name of a lease.
+# Separates the registry from the entry in the name of an entry's lease.
 ENTRY_SEPARATOR = "\0"
 
 

@@ -1,10 +1,10 @@
-"""Expired consumer sessions, as every server publishes them. They make owners faster; nothing depends on them.
+"""Expired consumer sessions, as every server publishes them. Owners take over faster with them, and work without them.
 
-A server publishes its own keys only, so the listener has a subscription to each master, and one thread for all. It
-follows the servers by itself: it asks for them every few seconds, when a connection breaks, and when another part of
-the client has noticed a change. While the servers do not agree, everything stays as it is. A master that has left loses
-its subscription. A new one gets a subscription; the listener reads its setting, and extends it if the user asked for
-that.
+A server publishes its own keys only, so the listener has a subscription to each master, and one thread for all. The
+listener follows the servers by itself: it asks for them every few seconds, when a connection breaks, and when another
+part of the client has noticed a change. While the servers do not agree, the listener keeps its subscriptions. It ends
+the subscription to a master that has left. It subscribes to a new master, reads its setting, and extends the setting if
+the user asked for that.
 
 The servers do not repeat events that no client received. So no feature depends on them, and an open listener never
 raises: it reports its problems as events.
@@ -63,12 +63,13 @@ class _Subscription:
 class ExpiryListener:
     """Reports expired consumer sessions: a thread calls `on_end` with the queue and the token of the consumer.
 
-    `on_end` has to return at once, because nothing is stored for a slow one. Any thread calls `emit` with a kind and a
-    detail: `events_subscribed` for a server, `events_missing` and the reason, `setting_changed` and the new value. With
-    `configure`, the listener extends a setting that lacks flags; without, it only reads it.
+    `on_end` has to return at once, because the listener stores no events for a slow callback. Any thread calls `emit`
+    with a kind and a detail: `events_subscribed` for a server, `events_missing` and the reason, `setting_changed` and
+    the new value. With `configure`, the listener extends a setting that lacks flags; without, it only reads the
+    setting.
 
-    Opening blocks for a moment. It raises every error that an operator has to fix; with `configure` also `Unavailable`
-    if no master could be reached or the servers do not agree, and then nothing was changed.
+    The constructor blocks for a moment. It raises every error that an operator has to fix; with `configure` also
+    `Unavailable` if it reaches no master or the servers do not agree, and then it has changed nothing.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class ExpiryListener:
     # Servers.
 
     def _follow(self) -> None:
-        """Subscribe to every master of now; while the servers do not agree, keep the present subscriptions."""
+        """Subscribe to every present master; while the servers do not agree, keep the present subscriptions."""
         topology, self._followed_s = self._topology, monotonic()
         try:
             topology.refresh(LIMIT_S)
@@ -151,7 +152,7 @@ class ExpiryListener:
     def _subscribe(self, nodes: Sequence[Node], *, opening: bool = False) -> list[Unavailable]:
         """Read the settings of all nodes, subscribe to all, and only then change settings; return the errors.
 
-        While the listener opens, an error that an operator has to fix is raised; later it is only reported.
+        While the listener opens, this method raises an error that an operator has to fix; later it only reports it.
         """
         errors, alone = [], self._topology.only is not None
         with ExitStack() as settings:
@@ -260,7 +261,7 @@ class ExpiryListener:
             self._due_s = min(self._due_s, self._followed_s + _RETRY_S)
 
     def _receive(self, reply: object) -> None:
-        """Handle an expired key: most keys are not those of sessions."""
+        """Call `on_end` if the expired key belongs to a consumer session; most keys do not."""
         if not isinstance(reply, list) or reply[0] != "message":
             return
         key, _, token = reply[2].rpartition(":")
@@ -287,8 +288,8 @@ class ExpiryListener:
     # Start and end.
 
     def reconnect(self) -> None:
-        """Follow the servers now, because others answer."""
-        with suppress(OSError):  # it is being closed, or has more signals than it needs
+        """Look up the servers now, because they have changed."""
+        with suppress(OSError):  # the listener is closing, or has more signals than it needs
             self._stopper.send(b".", socket.MSG_DONTWAIT)
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ _EMPTY = bulk("")
 
 
 def release_arguments(command: ReleaseLease) -> bytes:
-    """Pack a release: the token, and the rare cases in one argument that is mostly empty."""
+    """Pack a release: the token, and the rare options in one argument that is usually empty."""
     _, token, tombstone, to = command
     how = bulk(f"{int(tombstone)}{to}") if tombstone or to else _EMPTY
     return b"$%d\r\n%b\r\n%b" % (len(token), token.encode(), how)
@@ -61,7 +61,7 @@ def _info(reply: list[Any]) -> LeaseInfo:
     return LeaseInfo(int(fence), holder, bool(offered), waiters)
 
 
-# The answer that a bare number as the reply stands for.
+# The answer to a command whose script replies with a bare number.
 DONE: dict[type, Answer] = {Renew: Renewed(), ReleaseLease: Released(), Break: Released(), Undo: Done()}
 REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),

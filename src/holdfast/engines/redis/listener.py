@@ -1,12 +1,12 @@
 """A subscription to one channel, read by one thread. Each client receives its wake-ups through one.
 
-The thread reconnects by itself, at growing intervals while that fails, and then reports that messages may have been
-missed, so that every waiter wakes up once. It pings a quiet subscription: a connection that was cut silently would
-otherwise be trusted for ever. It pings at once when another connection of the client got no answer: both have mostly
-lost the same server, and a waiter that misses its wake-up loses its offer. With several servers, each of them receives
-what is published on any other; when they change, the listener subscribes to one that is still there. Without a
-subscription, also because the user may not subscribe, wake-ups are late and nothing else fails. It never uses the
-keeper's connection, and a client has one of it, however many names it waits for.
+The thread reconnects by itself, at growing intervals while that fails, and then reports that the client may have missed
+messages, so that every waiter wakes up once. It pings a quiet subscription, because it would otherwise trust a silently
+broken connection for ever. It pings at once when another connection of the client got no answer: usually both have lost
+the same server, and a waiter that misses its wake-up loses its offer. With several servers, each of them receives the
+messages that are published on any other; when the servers change, the listener subscribes to one that is still there.
+Without a subscription, for example because the user may not subscribe, wake-ups are late and nothing else fails. The
+listener never uses the keeper's connection. A client has one listener, however many names it waits for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CHANNEL_OF_CLIENT = re.compile(":wake:.*")
 class SubscriptionListener:
     """Listens to one channel. `node` returns the server to subscribe to; `what` names the messages in the log.
 
-    `heard` is called with each message, and `missed` when some may have been missed.
+    The thread calls `on_message` with each message, and `on_gap` when the client may have missed some.
     """
 
     def __init__(
@@ -51,26 +51,26 @@ class SubscriptionListener:
         node: Callable[[], Node],
         channel: str,
         *,
-        heard: Callable[[str], object],
-        missed: Callable[[], object],
+        on_message: Callable[[str], object],
+        on_gap: Callable[[], object],
         what: str = "wake-ups",
     ) -> None:
         self._node = node
         self._channel = channel
-        self._heard = heard
-        self._missed = missed
+        self._on_message = on_message
+        self._on_gap = on_gap
         self._what = what
         self._url, self._wire_s = "", 0.0
         self._stop, self._stopper = socket.socketpair()
         self._connection: RedisConnection | None = None
         self._retry_s = _RETRY_S
-        self._pinged = False  # and no reply yet
+        self._pinged = False  # whether a ping has no reply yet
         self._trouble = ""
         self._subscribe()
         self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
         self._thread.start()
 
-    def _subscribed(self) -> RedisConnection:
+    def _open_subscription(self) -> RedisConnection:
         node = self._node()
         self._url, self._wire_s = node.url, node.wire_s
         connection = RedisConnection(node)
@@ -83,9 +83,9 @@ class SubscriptionListener:
         return connection
 
     def _subscribe(self) -> bool:
-        """Subscribe, if that is possible now, and return whether it was; a waiter can do without."""
+        """Try to subscribe and return whether it worked; waiters also work without a subscription, only slower."""
         try:
-            self._connection, self._pinged = self._subscribed(), False
+            self._connection, self._pinged = self._open_subscription(), False
         except Unavailable as error:
             self._report(error)
             self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
@@ -118,7 +118,7 @@ class SubscriptionListener:
                     self._serve(connection, ready=False)
             elif connection is None:
                 if self._subscribe():
-                    self._missed()
+                    self._on_gap()
             else:
                 self._serve(connection, bool(ready))
         self._close_connection()
@@ -130,7 +130,7 @@ class SubscriptionListener:
                 self._pinged = False
                 for reply in connection.read_pushed():
                     if isinstance(reply, list) and reply[0] == "message":
-                        self._heard(reply[2])
+                        self._on_message(reply[2])
             elif self._pinged:
                 raise ReplyLost("redis", "reply lost", f"{self._url}: the subscription has fallen silent")
             else:
@@ -163,7 +163,7 @@ class SubscriptionListener:
         self._signal(_PROBE)
 
     def _signal(self, signal: bytes) -> None:
-        with suppress(OSError):  # it is being closed, or has more signals than it needs
+        with suppress(OSError):  # the listener is closing, or has more signals than it needs
             self._stopper.send(signal, socket.MSG_DONTWAIT)
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """The setting by which a server publishes expired keys: read always, and extended only if the user asked for it.
 
 The value of `notify-keyspace-events` is a set of flags. E and x have to be in it, or E and A. The engine adds the
-missing flags and never removes one, also not at the end, because other programs may rely on it by then. To find out
-whether the user may change the setting, it tries to set a flag that does not exist: a user with the right gets
-another error than one without, and nothing changes in either case.
+missing flags and never removes one, not even when it closes, because other programs may rely on the flag by then. To
+find out whether the user may change the setting, the engine tries to set a flag that does not exist: a user with the
+right gets another error than a user without it, and nothing changes in either case.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
 
 SETTING = "notify-keyspace-events"
-# No step takes longer: a silent server must delay neither the others nor the close.
+# No step takes longer, so that a silent server delays neither the other servers nor the close.
 LIMIT_S = 0.5
 _NO_FLAG = "?"
 # The errors for a flag that does not exist, of Redis 6.2 and of later servers.
 _INVALID = ("invalid", "config set failed")
-_WITHOUT = "or do without events: their consumers are found without them, only later"
+_WITHOUT = "or do without events: owners find expired consumers without them, only later"
 
 
 def channel(db: int) -> str:
@@ -42,8 +42,8 @@ def missing(flags: str) -> str:
 class NotifySetting:
     """The setting of one server, read and changed on a connection of its own.
 
-    `flags`: its value before any change; `None` if the user may not read it. `alone`: the server must not be part of
-    a cluster, because it would publish its own keys only.
+    `flags`: the value of the setting; `None` if the user may not read it. `alone`: the server must not be part of a
+    cluster, because it would publish its own keys only.
     """
 
     def __init__(self, node: Node, *, alone: bool) -> None:
@@ -94,23 +94,23 @@ class NotifySetting:
         if self.flags == before:
             return ""
         self._send("CONFIG", "SET", SETTING, self.flags)
-        return f"{self.url}: {SETTING} was {before!r} and is {self.flags!r} now, and stays so"
+        return f"{self.url}: {SETTING} was {before!r} and is now {self.flags!r}; holdfast does not set it back"
 
     def advice(self) -> str:
         """Return what to do about missing flags that the engine was not asked to add."""
         now = self.flags or ""
         return (
-            f"{self.url}: its {SETTING} is {now!r}, so that it does not publish expired keys: "
-            f'CONFIG SET {SETTING} {now}{missing(now)} there, or use events="configure"'
+            f"{self.url}: its {SETTING} is {now!r}, so it does not publish expired keys: "
+            f'run CONFIG SET {SETTING} {now}{missing(now)} there, or use events="configure"'
         )
 
     def _forbidden(self, error: Unavailable) -> Unavailable:
         now = self.flags or ""
         wanted = f"{now}{missing(now)}" if self.flags is not None else "Ex (with the flags that it has now)"
         detail = (
-            f"{error.detail}. {SETTING} may not be read or changed, and nothing was: the user needs +config|get "
-            f"+config|set; or the operator of the servers runs CONFIG SET {SETTING} {wanted} on every "
-            f'master, and you use events="listen"; {_WITHOUT}'
+            f"{error.detail}. The user may not read or change {SETTING}, and nothing was changed: grant +config|get "
+            f"+config|set; or let the operator of the servers run CONFIG SET {SETTING} {wanted} on every "
+            f'master, and use events="listen"; {_WITHOUT}'
         )
         return Unavailable(error.engine, error.reason, detail)
 
@@ -121,7 +121,10 @@ class NotifySetting:
         return str(reply[1])
 
     def _try_to_set(self) -> None:
-        """Try to set an invalid value: to set the present one would remove flags that were added in the meantime."""
+        """Try to set an invalid value, and raise `Unavailable` if the user lacks the right.
+
+        Setting the present value again would remove flags that another program added in the meantime.
+        """
         reply = self._reply("CONFIG", "SET", SETTING, _NO_FLAG)
         if isinstance(reply, Exception) and not any(text in str(reply).lower() for text in _INVALID):
             raise reply_error(self.url, reply)

@@ -213,7 +213,7 @@ def promised(facts: ServerFacts) -> Promise:
         "least": _or_not_seen(facts.min_replicas),
         "fsync": facts.appendfsync,
     }
-    caveats = [limit for rule in rules for limit in rule.caveats] + [_FORWARD, _BACK]
+    caveats = [caveat for rule in rules for caveat in rule.caveats] + [_FORWARD, _BACK]
     kept = facts._replace(jumped_s=round(facts.jumped_s, 1), jumped_back_s=round(facts.jumped_back_s, 1))._asdict()
     del kept["unseen"], kept["grouped"]
     return Promise(
@@ -247,7 +247,7 @@ def promised_by_all(seen: Sequence[tuple[str, ServerFacts]]) -> Promise:
             f"the names are shared by {len(each)} servers, which {decides}",
             *_merged([(url, promise.reasons) for url, promise in each]),
         ),
-        caveats=tuple(dict.fromkeys(limit for _, promise in each for limit in promise.caveats)),
+        caveats=tuple(dict.fromkeys(caveat for _, promise in each for caveat in promise.caveats)),
         unseen=_merged([(url, promise.unseen) for url, promise in each]),
         changes=_merged([(url, promise.changes) for url, promise in each]),
         facts=(("servers", ", ".join(url for url, _ in each)), *_facts_of_all([dict(one.facts) for _, one in each])),
@@ -255,7 +255,7 @@ def promised_by_all(seen: Sequence[tuple[str, ServerFacts]]) -> Promise:
 
 
 def _merged(by_server: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
-    """Return each sentence once; one that is not true of all servers begins with the URLs of those it is true of."""
+    """Return each sentence once; a sentence that is true of some servers only begins with the URLs of those servers."""
     merged: dict[str, list[str]] = {}
     for url, sentences in by_server:
         for sentence in sentences:

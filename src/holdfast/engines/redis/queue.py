@@ -123,7 +123,7 @@ def _redrive(command: Redrive) -> tuple[Argument, ...]:
 
 
 def _check(command: CheckConsistency) -> tuple[Argument, ...]:
-    """Return the values as the bytes that were read: another program may have written any bytes there."""
+    """Pack the values as the bytes that an earlier page returned: another program may have written any bytes there."""
     return (command.part, _raw(command.which), command.at, str(command.most), *map(_raw, command.candidates))
 
 

@@ -1,7 +1,7 @@
-"""What to do with a command that a server did not answer: decided here, once, for both transports. Pure functions.
+"""What to do with a command that a server refused: pure functions, for both transports.
 
-An error reply proves that the command was not applied, so it may be sent again, to the same server or to another one.
-A lost reply is not decided here: the core resends such a command with its token.
+An error reply proves that the server did not apply the command, so the transport may send it again, to the same server
+or to another one. This module does not decide about lost replies: the core resends such a command with its token.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_redirect(text: str) -> bool:
 
 
 def error_code(text: str) -> str:
-    """Return the code of an error reply, such as MOVED. Some errors inside a script are reported as script errors."""
+    """Return the code of an error reply, such as MOVED; for an error inside a script, the code of the inner error."""
     if any(each in text for each in _NOT_ALLOWED):
         return "NOPERM"
     if _IN_SCRIPT in text:

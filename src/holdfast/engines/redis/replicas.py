@@ -1,9 +1,10 @@
 """Confirmation by replicas: a write counts once every replica of its server that this client knows has it.
 
-WAIT covers the writes of its own connection. So the command is sent again on that connection, which is safe, and WAIT
-behind it: a replica that has the copy has all writes before it. A replica that has gone stays known and is missed,
-because no client can tell that it will not be the next primary. Replicas are stored by the run of the server that the
-connection leads to: while another server takes its place, the replicas of the one must not count for the other.
+WAIT covers the writes of its own connection. So the client resends the command on that connection, which is safe, and
+sends WAIT behind it: a replica that has the copy has all writes before it. A replica that has gone stays known, so no
+write counts without it, because no client can tell that this replica will not be the next primary. The client stores
+replicas by the run of the server that the connection leads to: while another server takes its place, the replicas of
+one server must not count for the other.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _TICK_S = 0.15
 def confirmed(
     packer: Packer, pool: ConnectionPool, commands: Sequence[Command], until_ns: int
 ) -> tuple[list[Any], Unavailable | None]:
-    """Return the replies of one server, and the reason why they do not count unless all known replicas have the writes.
+    """Send the commands to one server and wait for its replicas; return the replies, and an error if a replica is late.
 
-    A replica that the client meets only now is waited for as well.
+    `None` as the error: every known replica has the writes, also a replica that the client learned of during the call.
     """
     identity, whole = pool.identity, False
     connection = pool.take(_left_s(until_ns))

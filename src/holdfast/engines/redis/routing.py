@@ -1,7 +1,7 @@
 """How a command finds its server: written once, for both transports.
 
 A transport has connections to each node. It follows a redirected command to the server that answers for its name, for
-as long as one exchange may take. It sends only commands again that were certainly not applied.
+as long as one exchange may take. It resends only commands that were certainly not applied.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LEAST_S = 0.01
 # A server that had less time than this to answer does not count as failed.
 _FAIR_S = 0.05
 PAUSE_S, PAUSE_MAX_S = 0.02, 0.2
-# Two servers that redirect a command to each other do not agree yet: after so many redirects it pauses between them.
+# Two servers that redirect a command to each other do not agree yet: after this many redirects the transport pauses.
 _REDIRECTS = 5
 # In a batch: one redirect to the server that has the slot, and one to the server that the slot moves to.
 _REDIRECTS_IN_BATCH = 2
@@ -105,7 +105,9 @@ class RoutingTransport(BaseTransport, Generic[C]):
         super().__init__(engine)
         self._engine = engine
         self._connections: dict[Node, C] = {}
-        self._only: C | None = None  # those to the node of all names, after the first contact
+        self._only: C | None = (
+            None  # the connections to the node of all names, if there is one, after the first contact
+        )
 
     # The parts that differ between threads and tasks.
 
@@ -204,18 +206,18 @@ class RoutingTransport(BaseTransport, Generic[C]):
         *,
         pops: bool = False,
     ) -> None:
-        """Send each server once all commands that it answers for, and fill in the replies."""
+        """Send each server all of its commands once, and fill in the replies."""
         for connections, part, share in self._by_node(commands, which, replies):
             await self._send_to_node(connections, commands, part, replies, until_ns, share, pops=pops)
 
     def _by_node(
         self, commands: Sequence[Command], which: Sequence[int], replies: list[Reply]
     ) -> list[tuple[C, list[int], int]]:
-        """Return which commands go to which node, and the share of the time of each; a failing server comes last.
+        """Return for each node its connections, its commands, and the divisor of the time that is left.
 
-        The servers that are still to come share the time equally, so that a silent one does not cost the leases on the
-        others. Of several servers none has all the time that is left, because the answers of the others have to arrive
-        in time as well.
+        Failing servers come last. The servers that are still to be asked share the time equally, so that a silent
+        server does not cost the leases on the others. With several servers, none gets all the time that is left,
+        because the answers of the others have to arrive in time as well.
         """
         groups: dict[C, list[int]] = {}
         for at in which:
@@ -265,7 +267,7 @@ class RoutingTransport(BaseTransport, Generic[C]):
     async def _follow_one(
         self, command: Command, error: Unavailable, until_ns: int | None, *, pops: bool = False
     ) -> Answer:
-        """Follow one command that failed on the short way: the common case of `_follow`."""
+        """Follow one command that failed in the direct exchange: the common case of `_follow`."""
         topology = self._engine.topology
         if isinstance(error, ReplyLost):
             self._engine.probe_listener()
@@ -283,7 +285,8 @@ class RoutingTransport(BaseTransport, Generic[C]):
     ) -> list[Reply]:
         """Send redirected commands again, until they are answered or the time of one exchange has passed.
 
-        A batch does not wait for a few of them: a lease that was renewed must learn that before its deadline.
+        A batch does not wait for a few redirected commands: the holders of the other leases must learn of their
+        renewals before their deadlines.
         """
         topology = self._engine.topology
         until_s, pause_s, count = monotonic() + self._limit_s(until_ns), PAUSE_S, 0
@@ -337,7 +340,7 @@ class RoutingTransport(BaseTransport, Generic[C]):
     async def _send_by_record(self, command: Command, before: Reply, until_ns: int | None) -> Reply:
         """Send a command that the record alone may decide to the server that has the record.
 
-        The slot is moving, and may be for a long time.
+        The slot is moving to another server, which may take a long time.
         """
         topology = self._engine.topology
         node = topology.node_of(command.name)
@@ -408,7 +411,7 @@ class RoutingTransport(BaseTransport, Generic[C]):
         self._listener.waiter_registry.on_unknown = call
 
     def forked(self) -> None:
-        """Forget everything in a child process. An event loop does not live on there, so its connections stay alone."""
+        """Do nothing in a child process: an event loop does not survive a fork, so its connections stay unused."""
 
     async def refresh(self) -> None:
         await self._run_in_thread(self._engine.topology.agreed_nodes)

@@ -86,9 +86,9 @@ def script_text(path: str, included: set[str] | None = None) -> str:
 class Script:
     """The script of one command: its text, its hash, and how the command's arguments are packed.
 
-    With a `count` there are always so many arguments, and `arguments` returns them as packed bytes: the bytes before
-    them are the same for every command on a name, and the packer keeps them. Without, `arguments` returns a tuple. The
-    client's channel and the memory time come first, except for a `counter`: it is one key and wakes no client.
+    `count`: the fixed number of arguments; then `arguments` returns packed bytes, and the packer caches the bytes
+    before them, which are the same for every command on a name. Without `count`, `arguments` returns a tuple. The
+    client's channel and the memory time come first, except for a `counter`, which is one key and wakes no client.
     """
 
     def __init__(

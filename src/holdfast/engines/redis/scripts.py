@@ -1,7 +1,7 @@
 """The table of all scripts, and the packer: from a command to the bytes that are sent.
 
-Scripts are called by their hash; a server that does not know one gets its text. The packer packs the bytes of a command
-that never change once and keeps them.
+A client calls a script by its hash, and sends the text to a server that does not know the script. The packer caches the
+bytes of a command that never change.
 """
 
 from __future__ import annotations
@@ -108,6 +108,6 @@ class Packer:
         return head + b"".join(map(bulk_of, arguments))
 
     def pack_pop(self, command: AcquireCommand, seconds: float) -> bytes:
-        """Pack a command that blocks until this waiter's wake-up is pushed, or that long."""
+        """Pack a command that blocks until a script pushes this waiter's wake-up, for at most that many seconds."""
         base = record_key(self.prefix, command.name) + (f":{command.kind}" if isinstance(command, Borrow) else "")
         return packed("BLPOP", f"{base}:wakeup:{command.token}", f"{seconds:.3f}")

@@ -1,13 +1,13 @@
-"""A primary that is found through its sentinels.
+"""A primary that the client finds through sentinels.
 
 The client asks the sentinels each time it opens a connection, and the server has to confirm that it is a primary: an
-address that was right a minute ago may belong to a replica now, or to a primary that has come back. One sentinel is not
-trusted against the others: it may have been cut off together with a primary that has been replaced since, and that one
-still says that it is a primary. So the majority of the sentinels that answer has to name the same server.
+address that was right a minute ago may now belong to a replica, or to a primary that has come back. The client does not
+trust one sentinel against the others: the network may have cut it off together with a primary that was replaced since,
+and that primary still reports that it is one. So the majority of the sentinels that answer has to name the same server.
 
-A primary that was replaced while it runs does not notice it for some seconds, and would go on granting to clients that
-are still connected. So the client subscribes to one sentinel, and leaves all connections when it reports another
-primary.
+A primary that was replaced while it runs does not notice this for some seconds, and would continue to grant leases to
+clients that are still connected. So the client subscribes to one sentinel, and closes all connections when the sentinel
+reports another primary.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     Votes = dict[tuple[str, int], list[str]]
 
-# A sentinel that does not answer within the first time is skipped; it has at least the second, however little is left.
+# The most and the least time that a sentinel gets to answer before the client skips it, in seconds.
 _ASK_S, _FAIR_S = 0.5, 0.05
 
 
 class SentinelPrimary:
-    """The node: the server that is the primary of the service just now."""
+    """The node: the server that is the primary of the service at the moment."""
 
     def __init__(self, url: str, service: str, sentinels: Sequence[Connector], server: Connector) -> None:
         self.url = url
@@ -67,9 +67,9 @@ class SentinelPrimary:
         return await found.open_stream()
 
     def _find(self, limit_s: float | None) -> Connector:
-        """Return the server that most sentinels name. Once more than half of all agree, the rest is not asked."""
+        """Return the server that most sentinels name. Once more than half of all agree, do not ask the rest."""
         count, each_s = len(self._sentinels), _ASK_S
-        if limit_s is not None:  # all of them together have no more time than that: other leases may wait for it
+        if limit_s is not None:  # the limit is for all sentinels together, because other leases may wait for this call
             each_s = max(_FAIR_S, min(_ASK_S, limit_s / count))
         votes = self._votes(each_s, most=count // 2 + 1)
         address, voters = max(votes.items(), key=lambda vote: len(vote[1]))
@@ -81,7 +81,7 @@ class SentinelPrimary:
     def _votes(self, limit_s: float, most: int | None = None) -> Votes:
         """Return which sentinels name which server; stop once `most` of them name the same.
 
-        A sentinel that does not answer is asked last the next time. Raise `Unavailable` if none answers.
+        The next call asks a sentinel last that does not answer now. Raise `Unavailable` if none answers.
         """
         votes: Votes = {}
         errors: list[Unavailable] = []
@@ -96,7 +96,7 @@ class SentinelPrimary:
             if len(voters) == most:
                 break
         if not votes:
-            # If all of them refuse, the trouble does not pass by itself.
+            # If all of them refuse, an operator has to fix the cause.
             reason = errors[0].reason if all(error.reason in LASTING for error in errors) else "unreachable"
             detail = "; ".join(error.detail for error in errors)
             raise Unavailable("redis", reason, f"no sentinel of {self.url} answers: {detail}")
@@ -120,7 +120,7 @@ class SentinelPrimary:
         return str(reply[0]), int(reply[1])
 
     def _move_to_end(self, sentinel: Connector) -> None:
-        with self._guard:  # a new list each time: another thread may iterate over the old one, and must miss none
+        with self._guard:  # make a new list: another thread may iterate over the old one, and must not miss a sentinel
             self._sentinels = [*(each for each in self._sentinels if each is not sentinel), sentinel]
 
     def _record(self, address: tuple[str, int]) -> None:
@@ -186,8 +186,8 @@ class SentinelService(SingleServer):
         return SubscriptionListener(
             primary.next_sentinel,
             "+switch-master",
-            heard=primary.switched,
-            missed=primary.ask_again,
+            on_message=primary.switched,
+            on_gap=primary.ask_again,
             what="changes of the primary",
         )
 

@@ -1,10 +1,11 @@
 """What one client knows of its servers: the run of each, its replicas, and how its clock runs.
 
 Every connection begins with a greeting (INFO) that returns the run id. So the client notices a restarted server, or
-another one in its place, before it sends a command. A user without the right to INFO does without this.
+another server in its place, before it sends a command. For a user without the right to INFO, the client cannot check.
 
 With a single server, a new run may have forgotten everything. If other servers may take its place, another run proves
-little, because the data were replicated: the client reports an event, and the next renewals show what was lost.
+little, because the servers replicate their data: the client reports an event, and the next renewals show which leases
+are lost.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class KnownServers:
         self._events: deque[EngineEvent] = deque()
 
     def identity_of(self, node: Node) -> ServerIdentity:
-        """Return what is known of this node."""
+        """Return the identity of this node: the same object each time."""
         with self.lock:
             return self._identities.setdefault(node, ServerIdentity(self, node.url))
 
@@ -65,8 +66,8 @@ class KnownServers:
 class ServerIdentity:
     """One node as one client knows it.
 
-    Its replicas are stored by the run that has them. When another server takes its place, a reply of the former one may
-    still arrive: its replicas must not be expected at the next server.
+    It stores the replicas by the run that has them. When another server takes the place of the node, a reply of the
+    former server may still arrive: the client must not expect the former server's replicas at the next one.
     """
 
     def __init__(self, known_servers: KnownServers, url: str) -> None:
@@ -115,7 +116,10 @@ class ServerIdentity:
                 self._known_servers.add_event(EngineEvent("clock_jumped", jump_s, detail))
 
     def add_replicas(self, run_id: str, replicas: frozenset[str]) -> bool:
-        """Record the replicas that this run has now, and return whether one is new. One that is gone stays known."""
+        """Record the replicas that this run has now, and return whether one is new.
+
+        A replica that has gone stays known.
+        """
         with self._known_servers.lock:
             before = self._replicas.get(run_id, frozenset())
             self._replicas[run_id] = before | replicas

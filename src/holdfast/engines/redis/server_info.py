@@ -19,7 +19,7 @@ NOT_DURING_REWRITE = "always, but not while it is rewritten"
 
 
 class ServerFacts(NamedTuple):
-    """The facts about one server; `None` is an unknown one.
+    """The facts about one server; `None` stands for an unknown fact.
 
     `replicas`: how many are connected now. `known`: how many this client has ever seen. `sentinels`: sentinels may
     replace the server. `grouped`: if it is part of a cluster, the client connected to the cluster. `jumped_s` and

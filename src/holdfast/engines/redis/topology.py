@@ -56,7 +56,7 @@ class Topology(Protocol):
         """Return the node that stores this key, if it is known."""
 
     def node_at(self, host: str, port: int, sender: Node) -> Node:
-        """Return the node that a redirect names; without a host, it has that of the server that sent the redirect."""
+        """Return the node that a redirect names. A redirect without a host means the host of its sender."""
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes that are in use."""
@@ -65,7 +65,7 @@ class Topology(Protocol):
         """Return the present addresses of the servers, for people."""
 
     def any_node(self) -> Node:
-        """Return a node that receives what is published on any of them."""
+        """Return a node on which a client receives the messages that are published on any node."""
 
     def learn(self, slot: int, node: Node) -> None:
         """Record that a server has named the node of a slot."""

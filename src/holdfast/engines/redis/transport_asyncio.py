@@ -40,10 +40,10 @@ class SharedConnection(NodeConnections):
         self._opening: asyncio.Task[MultiplexedConnection] | None = None
 
     async def open(self, limit_s: float) -> MultiplexedConnection:
-        """Open the connection. A cancelled caller does not cancel it for the others.
+        """Open the connection. A cancelled caller does not cancel the opening for the others.
 
-        A caller with less time than an exchange may take waits no longer than that. The opening itself may take its
-        connect timeout.
+        A caller whose limit is shorter than an exchange may take waits no longer than its limit. The opening itself may
+        take as long as its connect timeout.
         """
         if self.retired:
             raise Unavailable("redis", MOVING, f"{self.node.url} is no longer used")
@@ -83,7 +83,7 @@ class SharedConnection(NodeConnections):
 
     async def close(self) -> None:
         if self._opening is not None:
-            # No task waits for it any more: those that did were cancelled.
+            # No task waits for the opening any more: the tasks that did were cancelled.
             self._opening.cancel()
             await asyncio.wait((self._opening,))
         self.close_idle()
@@ -97,7 +97,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
         self._confirming: RedisBlockingTransport | None = None
 
     async def apply(self, command: Command, until_ns: int | None = None) -> Answer:
-        """Answer one command: what every transport does, in one frame, because a task wakes up through each of them."""
+        """Answer one command, in one stack frame: a task that wakes up pays for each frame."""
         self.check_loop()
         waiter_registry, answer = self._engine.waiter_registry, None
         acquires = type(command) in WAITABLE
@@ -153,7 +153,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
         return await run_in_thread(call)
 
     def _pool_of(self, connections: SharedConnection) -> ConnectionPool:
-        """Return connections of their own: a command that blocks would hold up all other tasks."""
+        """Return a separate pool: on the shared connection, a blocking command would hold up all other tasks."""
         if self._confirming is None:
             self._confirming = self._engine.transport(owns=False)
         return self._confirming.connections_at(connections.node)

@@ -1,6 +1,7 @@
 """The part of a Redis transport that both faces share besides routing: promises, and confirmation by replicas.
 
-Each server gets its own commands and its own share of the time, so that a silent one does not cost the others theirs.
+Each server gets its own commands and its own share of the time, so that a silent server does not use up the time of the
+others.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RedisTransport(RoutingTransport[C]):
         replies = await self._confirm_round(commands, until_ns)
         redirected = list(redirects_of(replies))
         if redirected:
-            # Send them as usual, so that they find their servers; then confirm those that were answered.
+            # Send the redirected commands as usual, so that they find their servers; then confirm the answered ones.
             answers = await self.apply_all([commands[at] for at in redirected], until_ns)
             for at, reply in zip(redirected, answers, strict=True):
                 replies[at] = reply
@@ -90,7 +91,10 @@ class RedisTransport(RoutingTransport[C]):
         return [unconfirmed if isinstance(answer, _CONFIRMED) else answer for answer in answers]
 
     async def promise(self, until_ns: int | None = None) -> Promise:
-        """Return what the servers promise; repeat the reads for one exchange while servers are being replaced."""
+        """Return what the servers promise.
+
+        While servers are being replaced, repeat the reads as long as one exchange.
+        """
         follows = self._engine.topology.follows
         until_s, pause_s = monotonic() + self._limit_s(until_ns), PAUSE_S
         while True:

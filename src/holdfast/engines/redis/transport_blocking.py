@@ -1,10 +1,10 @@
 """The blocking transport for Redis: a few connections, each used for one exchange at a time.
 
-A free connection is used again. One that has been idle for a while is checked first, so that a restarted server is not
-mistaken for a lost reply. The keeper has a transport, and so connections, of its own.
+The transport reuses free connections. It first checks one that has been idle for a while, so that it does not mistake a
+restarted server for a lost reply. The keeper has its own transport, and so its own connections.
 
-A thread that waits blocks on the server at first, with the acquire that confirms its offer already sent behind the
-blocking command: then the hand-over costs it no round trip. After that it listens for wake-ups, as tasks do, because a
+A waiting thread first blocks on the server, and sends the acquire that confirms its offer right behind the blocking
+command, so that the hand-over costs no round trip. After that the thread listens for wake-ups, as tasks do, because a
 long wait must neither hold a connection nor repeat its command.
 """
 
@@ -88,8 +88,8 @@ class ConnectionPool(NodeConnections):
 def _pop_ns(ttl_ms: int) -> int:
     """Return how long a waiter may block on the server.
 
-    Its lease counts from the moment when its acquire was sent, so most of the ttl must still be left. And a long wait
-    must not hold a connection.
+    Its lease counts from the moment when the client sent its acquire, so most of the ttl must still be left. And a long
+    wait must not hold a connection.
     """
     return min(ttl_ms * NS_PER_MS // 3, _POP_MAX_NS)
 
@@ -106,14 +106,14 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         self._listening: set[str] = set()  # tokens of waiters that listen, because they have blocked or never may
 
     def apply(self, command: Command, until_ns: int | None = None) -> Answer | Awaitable[Answer]:
-        """Answer one command. For a waiter that will block on the server, no wake-up is remembered."""
+        """Answer one command. Remember no wake-ups for a waiter that will block on the server."""
         pops = False
         if type(command) in WAITABLE:
             acquire: Any = command
             pops = acquire.wait and self._may_pop(acquire, until_ns)
             if not pops:
                 if acquire.wait:
-                    self._listening.add(acquire.token)  # the server now expects that this waiter listens
+                    self._listening.add(acquire.token)  # the server will publish this waiter's wake-up
                 return self._acquire(acquire, until_ns)
         try:
             return self._send(command, until_ns, pops=pops)
@@ -127,7 +127,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
             return await self._follow_one(command, error, until_ns)
 
     def _send(self, command: Command, until_ns: int | None, *, pops: bool = False) -> Answer:
-        """Send one command and return its answer: the short way, without redirects."""
+        """Send one command and return its answer, in one direct exchange without redirects."""
         engine = self._engine
         limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
         if type(command) is ChangePool:
@@ -182,9 +182,9 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         self._listening.add(command.token)
         self._popping.add(command.token)
         try:
-            # Counted after it was added: of two that come at once, both would otherwise take the last place.
+            # Count after adding: otherwise two waiters that come at once would both take the last place.
             if not may_pop or len(self._popping) > _POPPING_MAX:
-                return None  # the caller sends the command again, as a waiter that listens
+                return None  # the caller resends the command, as a waiter that listens
             return self._pop(command, _pop_ns(command.ttl_ms) / NS)
         finally:
             self._popping.discard(command.token)
@@ -193,7 +193,8 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         """Block until the lease is offered, and confirm the offer in the same exchange."""
         packer = self._engine.packer
         pool = self._only or self._connections_of(command.name)
-        # From the acquire behind the blocking command on, this waiter listens: a wake-up right after it must be kept.
+        # After the acquire behind the blocking command, this waiter listens: remember a wake-up that follows right
+        # away.
         self._listener.waiter_registry.expect(command.token)
         try:
             connection = pool.take(seconds)
@@ -208,7 +209,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
             raise
         pool.give_back(connection)
         if isinstance(reply, hiredis.ReplyError):
-            return None  # the caller sends the command again, and gets the whole error
+            return None  # the caller resends the command, and gets the whole error
         answer = answered(type(command), reply)
         if not isinstance(answer, Busy):
             self.forget(command.token)
@@ -236,14 +237,14 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
     def retire_unused(self) -> None:
         super().retire_unused()
         if self._engine.topology.only is not None:
-            self._unblock()  # the server where they block will not wake them any more
+            self._unblock()  # the server on which the waiters block will not wake them any more
 
     def _unblock(self) -> None:
         for connection in self._blocked_connections.copy():
             connection.cut()
 
     def forked(self) -> None:
-        """Close the child's copies of the connections: they belong to the parent, and nothing is sent on them."""
+        """Close the child's copies of the connections without sending: the connections belong to the parent."""
         self._retire_all()
         while self._blocked_connections:
             self._blocked_connections.pop().close()

@@ -39,13 +39,13 @@ def open_engine(settings: Settings) -> LocalEngine:
         raise Unavailable("sqlite", location.trouble(error), f"{path}: {error.strerror}") from error
     else:
         if not stat.S_ISREG(mode):
-            what = "a directory" if stat.S_ISDIR(mode) else "no regular file"
-            raise InvalidConfig("url", settings.url, f"it must name a file, and this is {what}")
+            what = "a directory" if stat.S_ISDIR(mode) else "a device, a socket or a pipe"
+            raise InvalidConfig("url", settings.url, f"it must name a regular file, and this is {what}")
     settings.refuse_clock()
     if importlib.util.find_spec("fcntl") is None:
         raise InvalidConfig("url", settings.url, "the SQLite engine needs POSIX file locks")
 
-    # Imported here: what these modules need is not on every system.
+    # Imported here, because not every system has what these modules import.
     from holdfast.engines.local import LocalEngine  # noqa: PLC0415
     from holdfast.engines.sqlite.database import open_database  # noqa: PLC0415
     from holdfast.engines.sqlite.engine import SqliteStore  # noqa: PLC0415
@@ -57,7 +57,7 @@ def open_engine(settings: Settings) -> LocalEngine:
 
 
 def missing(settings: Settings) -> Unavailable | None:
-    """Return an error if the file does not exist; opening it reports every other trouble."""
+    """Return an error if the file does not exist; `open_engine` reports every other problem."""
     path = Path(settings.path)
     if not path.is_absolute():
         return None
@@ -77,7 +77,7 @@ DRIVER = EngineDriver(
     missing,
     {
         "no permission": "give the file and its directory to this user, or name another by --url or HOLDFAST_URL",
-        "read-only": "that disk cannot be written to: name another file by --url or HOLDFAST_URL",
-        "unreachable": "name a file that this user can make, by --url or HOLDFAST_URL",
+        "read-only": "that disk is read-only: name another file by --url or HOLDFAST_URL",
+        "unreachable": "name a file that this user can create, by --url or HOLDFAST_URL",
     },
 )

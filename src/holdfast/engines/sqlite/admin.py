@@ -1,4 +1,4 @@
-"""What people and tools look up in a SQLite file: its names, and what dead processes left behind beside it."""
+"""What people and tools look up in a SQLite file: its names, and the sessions and pipes that dead processes left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1000
-# The tables of names that are not those of pools, by kind.
+# The tables of names by kind, except those of pools.
 _TABLES = {"": "lease WHERE ? = ''", QUEUES: f"queue WHERE ? = '{QUEUES}'"}
 
 

@@ -1,4 +1,4 @@
-"""Counters as rows: one row holds everything that is counted under a name of one kind."""
+"""Counters as rows: one row holds the counter of one name and kind."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Every transaction runs behind the gate, a lock on one byte of a file beside the database. Writers wait for the gate in
 the kernel, where SQLite alone would let them poll and starve; and no commit can meet another process's checkpoint.
-There is one connection per process and file, used under the gate's mutex.
+A process has one connection per file, and uses it under the gate's mutex.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Database:
     def behind_gate(self, work: Callable[..., T], until_ns: int | None, *details: object) -> T:
         """Run `work(cursor, *details)` behind the gate; `work` begins and ends its transactions itself.
 
-        An exception, even one that a signal handler raises between two lines, leaves neither a transaction nor the
-        gate nor its mutex behind: `_clean_up` may run twice, and does.
+        An exception, even one that a signal handler raises between two lines, leaves no open transaction and keeps
+        neither the gate nor its mutex: `_clean_up` runs twice, and the second run may find nothing to do.
         """
         if self.gate.mine_now():
             raise Unavailable(
@@ -87,7 +87,7 @@ class Database:
             raise
 
     def _enter(self, until_ns: int | None) -> None:
-        """Take the mutex and the gate. Both are mostly free, so the time limit is computed only before a wait."""
+        """Take the mutex and the gate. Both are usually free, so compute the time limit only before a wait."""
         gate, until_s = self.gate, 0.0
         if not gate.mutex.acquire(blocking=False):
             until_s = _bound_s(until_ns)
@@ -113,25 +113,25 @@ class Database:
         self.gate.step_aside()
 
     def _refuse_replaced(self) -> NoReturn:
-        """Raise `Unavailable`: clients that connect from now on open the new file; leases in the old one are lost."""
+        """Raise `Unavailable`: clients that connect from now on open the new file; leases in the old file are lost."""
         if _databases.get(self._name) is self:
             del _databases[self._name]
         raise Unavailable("sqlite", "replaced", f"{self.path} is no longer the file that was opened")
 
     def _open(self) -> sqlite3.Cursor:
-        # Created here and not by SQLite, whose log and shared memory take over the mode of the file.
+        # Create the file here, with its mode: SQLite gives its log and its shared memory the same mode as the file.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
-            cursor = connection.cursor()  # one for all: a new cursor costs more than some statements
-            cursor.execute("PRAGMA page_size = 1024")  # of a new file: a command writes one page, or a few
+            cursor = connection.cursor()  # one for all commands: a new cursor costs more than some statements
+            cursor.execute("PRAGMA page_size = 1024")  # for a new file: a command writes one page, or a few
             cursor.execute("PRAGMA journal_mode = WAL")
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             schema.prepare(cursor, self.path)
         except BaseException:
-            connection.close()  # which rolls back the open transaction
+            connection.close()  # closing rolls back the open transaction
             raise
         self._file = self._identity()
         self._cursor = cursor
@@ -148,7 +148,7 @@ class Database:
         reason = next((word for sign, word in _REASONS if sign in text), "failed")
         if reason in ("corrupt", "failed"):
             text = f"{self.path}: {text}" if str(self.path) not in text else text
-            text += f"; to start anew, stop every user of {self.path} and move it away with its -wal and -shm files"
+            text += f"; to start again, stop every user of {self.path} and move it away with its -wal and -shm files"
         return Unavailable("sqlite", reason, text)
 
     def enter(self) -> Database:
@@ -165,7 +165,7 @@ class Database:
                 self._close_behind_gate()
 
     def before_fork(self) -> None:
-        """Close the connection: SQLite's table of locks would cross the fork, and the kernel's locks would not."""
+        """Close the connection: a child would inherit SQLite's own table of locks, but not the kernel's locks."""
         if self._cursor is not None:
             self._close_behind_gate()
 
@@ -206,7 +206,7 @@ _fork_locks: list[threading.RLock] = []
 
 
 def open_database(path: Path) -> Database:
-    """Return this process's handle on the file, whichever of its paths was given."""
+    """Return this process's handle on the file, the same one for every path that leads to the file."""
     if sqlite3.sqlite_version_info < _OLDEST:
         raise InvalidConfig("sqlite", sqlite3.sqlite_version, "holdfast needs SQLite 3.24 or newer")
     real = Path(os.path.realpath(path))

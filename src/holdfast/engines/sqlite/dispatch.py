@@ -1,4 +1,4 @@
-"""Commands of pools and queues: load the stored state, see which clients died, apply the rule, write."""
+"""Commands of pools and queues: load the stored state, find out which clients died, apply the rule, write."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _apply_to_pool(
     look_at: Callable[[str], SessionState],
     memory_us: int,
 ) -> RuleResult:
-    """Only waiters are looked at: the item of a dead borrower comes back by its ttl."""
+    """Apply the rule to a pool. Look only at waiters: the item of a dead borrower comes back by its ttl."""
     state = StoredPool(cursor, command.kind, command.name)
     seen = [look_at(client) for client in state.watched() - {moment.client}]
     gone = frozenset(each.client for each in seen if each.gone)
@@ -69,7 +69,7 @@ def _apply_to_queue(
     look_at: Callable[[str], SessionState],
     memory_us: int,
 ) -> RuleResult:
-    """A consumer whose process has ended is dead at once."""
+    """Apply the rule to a queue. A consumer whose process has ended counts as dead at once."""
     state = StoredQueue(cursor, command.name)
     others = state.concerned(command) - {moment.client}
     gone = frozenset(client for client in others if look_at(client).gone)
@@ -79,9 +79,9 @@ def _apply_to_queue(
 
 
 def check_consistency(cursor: sqlite3.Cursor, command: CheckConsistency, open_gate: Callable[[], None]) -> Reply:
-    """Check one snapshot of the file while the gate is open for others: it may take long, and changes nothing.
+    """Check one snapshot of the file while the gate is open for others: the check may take long, and changes nothing.
 
-    The snapshot is taken by the first statement. The caller, who has the connection, ends the transaction.
+    The first statement takes the snapshot. The caller, which has the connection, ends the transaction.
     """
     cursor.execute("BEGIN")
     if cursor.execute("SELECT 1 FROM queue WHERE name = ?", (command.name,)).fetchone() is None:

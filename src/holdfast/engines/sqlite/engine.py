@@ -1,7 +1,7 @@
 """One client of a SQLite file: its session, its wake-ups, and its answers.
 
-A session is a byte of the live file that the process keeps locked. So the kernel knows whether another client lives: it
-tells within a microsecond, at once after a SIGKILL, and a reused pid cannot mislead it.
+A session is a byte of the live file that the process keeps locked. So the kernel knows whether another client lives:
+the check takes a microsecond, sees a death right after a SIGKILL, and a reused pid cannot mislead it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _KNOWN_MAX = 1_000
 _HEARTBEAT_EVERY_US = 1_000_000
 _UNREADABLE = (ValueError, TypeError, LookupError, OverflowError)
 
-# The clients of this process, by session: a wake-up for one of them needs no detour through the kernel.
+# The clients of this process, by session: a wake-up for one of them needs no pipe.
 _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
 
 # Answers that wake no other client.
@@ -103,7 +103,7 @@ class SqliteStore(Store):
         self, cursor: sqlite3.Cursor, commands: Sequence[Command]
     ) -> tuple[list[Reply], list[HolderRecord | Wakeup]]:
         if self._closed:
-            raise Closed  # the client closed while this command waited for the gate: its grant would never be renewed
+            raise Closed  # the client closed while this command waited for the gate: no keeper would renew its grant
         if len(commands) == 1:
             answer = self._answer_known(cursor, commands[0])
             if answer is not None:
@@ -137,7 +137,7 @@ class SqliteStore(Store):
         woken: list[HolderRecord | Wakeup] = []
         now_us = SYSTEM.now_ns() // NS_PER_US
         answers = [self._answer_one(cursor, command, now_us, woken) for command in commands]
-        # With the first command too: a process that takes one lease and ends does its part.
+        # Also with the first command, so that a process that takes one lease and ends cleans up too.
         housekeeping = self._count % _FORGET_EVERY == 0
         self._count += 1
         if housekeeping:
@@ -183,7 +183,7 @@ class SqliteStore(Store):
     def _answer_stored(
         self, cursor: sqlite3.Cursor, rule: Rule, command: Any, now_us: int, woken: list[HolderRecord | Wakeup]
     ) -> Reply:
-        """Answer a command of a pool or a queue. A damaged one fails alone."""
+        """Answer a command of a pool or a queue. If its state is damaged, only this command fails."""
         cursor.execute("SAVEPOINT part")
         try:
             moment = Moment(now_us, SYSTEM.wall_us(), self._me)
@@ -224,7 +224,7 @@ class SqliteStore(Store):
         return dispatch.check_consistency(cursor, command, self.database.gate.leave)
 
     def _remember(self, name: str, row: lease_rows.Row) -> None:
-        """Note which names are held here, and which rows concern no other client."""
+        """Remember which names this client holds, and which rows concern no other client."""
         holder = row.record.holder
         if holder is not None and holder.client == self._me:
             self._held.add(name)
@@ -240,7 +240,7 @@ class SqliteStore(Store):
     def _moment(self, cursor: sqlite3.Cursor, command: Command, record: Record, now_us: int) -> Moment:
         """Return the moment, with the clients that died or whose heartbeats are overdue.
 
-        Waiters are not looked at for a command that leaves the waiting line as it is.
+        Do not look at the waiters for a command that leaves the waiting line as it is.
         """
         holder, clients, me = record.holder, record.waiters.clients, self._me
         if not clients and (holder is None or holder.client == me):
@@ -255,10 +255,10 @@ class SqliteStore(Store):
         return Moment(now_us, SYSTEM.wall_us(), me, gone, silent)
 
     def _look_at(self, cursor: sqlite3.Cursor, client: str) -> dispatch.SessionState:
-        """Look whether another client is proven dead.
+        """Return the state of another client.
 
-        It is if its byte is free in the same live file that it locked when it began, and no child process has inherited
-        its lock.
+        The client is proven dead if its byte is free in the same live file that it locked when it began, and no child
+        process has inherited its lock.
         """
         session, live = int(client), self.database.live
         row = cursor.execute("SELECT live, heartbeat_us FROM session WHERE id = ?", (session,)).fetchone()
@@ -413,5 +413,6 @@ _BY_KIND = {
     RuleKind.COMBINED: SqliteStore._answer_combined,  # noqa: SLF001
 }
 
-# A child's stores begin sessions of their own; the inherited ones belong to the parent, and are woken through its pipe.
+# A child's stores begin sessions of their own; the inherited sessions belong to the parent, and other processes wake
+# them through the parent's pipe.
 os.register_at_fork(after_in_child=_here.clear)

@@ -1,7 +1,7 @@
 """Leases as rows: how the record of a name is loaded, and how its changes are stored.
 
 A name without waiters is one row: a quiet command reads and writes that row and nothing else. Waiters and tombstones
-have tables of their own; the row says which clients wait and when the last tombstone ends.
+have tables of their own; the row contains which clients wait and when the last tombstone ends.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 _NEVER_US = 2**62
 _INSERT = "INSERT INTO lease (name, look_us, body) VALUES (?, ?, ?)"
-# More than can be new since the last time, so that names which are used once do not pile up.
+# More than can be added between two calls of `forget`, so that names that are used once do not accumulate.
 _FORGET_AT_ONCE = 200
 
 
 class Row(NamedTuple):
-    """A record and the text it is stored as; empty if there is no row."""
+    """A record and its stored text; the text is empty if there is no row."""
 
     record: Record
     body: str
@@ -48,8 +48,8 @@ class Row(NamedTuple):
 def packed(record: Record, memory_us: int) -> str:
     """Return the record as text, one line per value.
 
-    The lines are fence, last token, last use, memory, end of the tombstones and waiting clients; then those of the
-    holder, whose process comes last. SQLite binds and reads one column faster than a dozen.
+    The lines are fence, last token, last use, memory, end of the tombstones and waiting clients; then the lines of the
+    holder, with its process last. SQLite binds and reads one column faster than a dozen.
     """
     head = f"{record.fence}\n{record.last}\n{record.touched_us}\n{memory_us}\n{record.tombstones.ends_us}\n"
     clients = record.waiters.clients
@@ -90,9 +90,9 @@ def load(cursor: sqlite3.Cursor, name: str) -> Row:
 
 
 def store(cursor: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: int) -> Row:
-    """Write what the rule changed; return the new row.
+    """Write the changes of the rule; return the new row.
 
-    `look_us`, when to look whether the name can be forgotten, is set with the first row and moved by `forget`.
+    The insert sets `look_us`, the time at which `forget` checks whether the name can be forgotten; `forget` moves it.
     """
     before = row.record
     if after.waiters is not before.waiters:
@@ -108,7 +108,7 @@ def store(cursor: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us:
 
 
 def exchange(cursor: sqlite3.Cursor, name: str, row: Row, after: Record, memory_us: int) -> Row | None:
-    """Replace a quiet row if it is still stored as it was, in one statement that is its own transaction."""
+    """Replace a quiet row if it is still stored unchanged, in one statement that is its own transaction."""
     body = packed(after, memory_us)
     cursor.execute("UPDATE lease SET body = ? WHERE name = ? AND body = ?", (body, name, row.body))
     return Row(after, body) if cursor.rowcount else None
@@ -127,7 +127,7 @@ def keep_fences_only(cursor: sqlite3.Cursor, now_us: int, memory_us: int) -> Non
 def forget(cursor: sqlite3.Cursor, now_us: int) -> None:
     """Delete a few names and tombstones that need not be remembered any more, so that no command pays for many.
 
-    A damaged record is passed over, because only its own name may suffer from it.
+    Skip a damaged record, so that it affects no other name.
     """
     select = "SELECT name, CAST(body AS BLOB) FROM lease WHERE look_us <= ? LIMIT ?"
     for name, body in cursor.execute(select, (now_us, _FORGET_AT_ONCE)).fetchall():
@@ -145,7 +145,7 @@ def _forget_at_us(cursor: sqlite3.Cursor, name: str, body: bytes) -> int:
     try:
         return min(forget_at_us(*unpacked(cursor, name, body.decode())), _NEVER_US)
     except (ValueError, TypeError, LookupError, AttributeError):
-        return _NEVER_US  # its holder is unknown, so no other client may get it by the passing of time
+        return _NEVER_US  # the holder is unknown, so the name must not become free after some time
 
 
 def _store_waiters(cursor: sqlite3.Cursor, name: str, waiters: Line) -> None:
@@ -174,5 +174,5 @@ def _clients(text: str) -> dict[str, int]:
 
 
 def unreadable(name: str, error: Exception) -> Unavailable:
-    """Return the error for a name whose stored state makes no sense."""
+    """Return the error for a name whose stored state cannot be read."""
     return Unavailable("sqlite", "corrupt", f"the record of {name!r} cannot be read: {error}")

@@ -1,7 +1,7 @@
 """Where the file lies: on a disk of this machine only.
 
-SQLite's write-ahead log needs memory that its users share. Over a network it loses commits or damages the file, so
-network filesystems are refused when the engine is opened.
+SQLite's write-ahead log needs memory that its users share. Over a network SQLite loses commits or damages the file, so
+the engine refuses network filesystems when it opens.
 """
 
 from __future__ import annotations

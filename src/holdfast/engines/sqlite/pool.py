@@ -1,7 +1,7 @@
-"""Pools as rows: the state of a pool stays in its tables, and only the rows that a rule needs are looked up.
+"""Pools as rows: the state of a pool stays in its tables, and a command reads only the rows that its rule needs.
 
-Free items are found by an index over their last acquisition, all others by an index over the time at which they come
-back; totals stand in the pool's own row. So a borrow costs the same with ten items as with a hundred thousand.
+An index over the last acquisition finds free items, and an index over the time at which they come back finds all
+others; the pool's own row has the totals. So a borrow costs the same with ten items as with a hundred thousand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CREATE TABLE pool (
     offered INTEGER NOT NULL,
     waiting INTEGER NOT NULL,
     shares INTEGER NOT NULL,
-    look_us INTEGER NOT NULL,              -- when it can be forgotten
+    look_us INTEGER NOT NULL,              -- when the pool can be forgotten
     UNIQUE (kind, name)
 );
 CREATE INDEX pool_look ON pool (look_us);
@@ -76,7 +76,7 @@ CREATE TABLE pool_share (
     tag TEXT NOT NULL,
     ppm INTEGER NOT NULL,
     item TEXT NOT NULL,
-    ord INTEGER,                           -- that of the item while it is free, else NULL
+    ord INTEGER,                           -- the item's ord while the item is free, otherwise NULL
     PRIMARY KEY (pool, tag, ppm, item)
 ) WITHOUT ROWID;
 CREATE INDEX pool_share_free ON pool_share (pool, tag, ppm, ord) WHERE ord IS NOT NULL;
@@ -209,8 +209,8 @@ class StoredPoolWaitingLine:
             self._cursor.execute("DELETE FROM pool_waiter WHERE pool = ? AND token = ?", (self._pool, token))
             self._waiting -= self._cursor.rowcount
 
-    def drop(self, fallen: AbstractSet[str]) -> None:
-        for client in fallen if self._waiting else ():
+    def drop(self, clients: AbstractSet[str]) -> None:
+        for client in clients if self._waiting else ():
             self._cursor.execute("DELETE FROM pool_waiter WHERE pool = ? AND client = ?", (self._pool, client))
             self._waiting -= self._cursor.rowcount
 
@@ -355,13 +355,13 @@ class StoredPool:
             return
         if self._shares >= SHARES_MAX:
             self.reset_shares()
-        # In the order of the table: SQLite writes rows that come in their final order in a fraction of the time.
+        # Sort as the table does: SQLite writes rows that come in their final order in a fraction of the time.
         names = sorted(chosen(self.names(), share, self.size))
         self._cursor.execute(_ADD_SHARE, (*share, self._id, json.dumps(names)))
         self._shares += 1
 
     def save(self, now_us: int, memory_us: int) -> None:
-        """Write the pool's own row. A pool with configured items stays; any other is forgotten after its last use."""
+        """Write the pool's own row. A pool with configured items stays; `forget` deletes others some time after use."""
         look_us = _NEVER_US
         if self.kind != POOL or not self.size:
             last = self._cursor.execute(

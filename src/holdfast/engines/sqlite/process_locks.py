@@ -1,13 +1,14 @@
 """Lock files: the gate that transactions pass one at a time, and the live file that proves which sessions live.
 
-A lock file is opened once per process. POSIX locks belong to the process, and the kernel drops them when *any*
-descriptor of the file is closed; so there is one descriptor per file (found by device and inode), and it stays open for
-as long as a database uses it or a byte of it is locked. A forked child does not inherit POSIX locks, which is why they
-are used: a child that lives on must not keep a dead parent's locks.
+A process opens a lock file once. POSIX locks belong to the process, and the kernel drops them when the process closes
+*any* descriptor of the file; so there is one descriptor per file (found by device and inode), and it stays open for as
+long as a database uses the file or a byte of it is locked. The engine uses POSIX locks because a forked child does not
+inherit them: a child that outlives its parent must not keep the dead parent's locks.
 
-A killed parent must not free a lease under which its child still works, if the child was given the session's liveness
-descriptor. So a second byte of the live file can be locked on an open file description, which children inherit: the
-kernel drops that lock when the last process that has the descriptor ends. A session is dead when both bytes are free.
+The death of a parent must not free a lease under which its child still works, if the child has the session's liveness
+descriptor. So the parent can lock a second byte of the live file on an open file description, which children inherit:
+the kernel drops that lock when the last process that has the descriptor ends. A session is dead when both bytes are
+free.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class LockFile:
     def begin(self) -> None:
         """Start without a lock; also in a forked child, because the locks and the threads stayed with the parent."""
         # An RLock knows its thread, so that a thread that was interrupted between two lines can find out whether it has
-        # the mutex: `mine_now` returns true in the thread that has it, as threading.Condition uses it.
+        # the mutex: `mine_now` returns true in the thread that has it. threading.Condition uses the same method.
         self.mutex = threading.RLock()
         self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
         self.mine: set[int] = set()
@@ -105,7 +106,7 @@ class LockFile:
         return None if kind == fcntl.F_UNLCK else max(0, pid)
 
     def take_mutex(self, until_s: float) -> None:
-        """Acquire the mutex, but not for ever: the thread that has it may wait for a suspended process."""
+        """Acquire the mutex, or raise `Unavailable` at `until_s`: its thread may wait for a suspended process."""
         if not self.mutex.acquire(timeout=max(0.0, until_s - time.monotonic())):
             raise self._stalled()
 
@@ -120,8 +121,9 @@ class LockFile:
     def enter(self, until_s: float) -> None:
         """Lock byte 0 for this process, or raise `Unavailable`, which names the process that has it.
 
-        The caller has the mutex. A few quick tries come first, since the gate is held for microseconds. Then a thread
-        waits in the kernel, which is fair but cannot be interrupted; it gives the lock back if its caller has gone.
+        The caller has the mutex. First make a few quick tries, because a process holds the gate for microseconds. Then
+        a thread waits in the kernel, which is fair but cannot be interrupted; the thread gives the lock back if its
+        caller has gone.
         """
         for attempt in range(_TRIES):
             if self.lock(0):
@@ -137,25 +139,25 @@ class LockFile:
         raise self._stalled()
 
     def leave(self) -> None:
-        """Unlock byte 0; may be called twice."""
+        """Unlock byte 0. A second call does nothing."""
         self.unlock(0)
 
     def step_aside(self) -> None:
         """After leaving, sleep for a moment now and then if another process waits.
 
-        The kernel wakes the first waiting process, but does not keep the lock for it: a running process would take the
-        lock again before the woken one runs, and on a busy machine that would go on and on.
+        The kernel wakes the first waiting process, but does not reserve the lock for it: a running process would take
+        the lock again before the woken one runs, and on a busy machine that would repeat without end.
         """
         self._passes += 1
         if self._passes % _LOOK_EVERY:
             return
-        with contextlib.suppress(OSError):  # as below: the work is done, and a hint must not fail it
+        with contextlib.suppress(OSError):  # the work is done, and a failed hint must not fail it
             if os.pread(self.descriptor, 1, 0) == _WAITERS:
                 os.pwrite(self.descriptor, _NO_WAITERS, 0)
                 time.sleep(_ASIDE_S)
 
     def _announce_waiter(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk; it is only a hint
+        with contextlib.suppress(OSError):  # the disk may be full, and this is only a hint
             os.pwrite(self.descriptor, _WAITERS, 0)
 
     def _wait_in_kernel(self, until_s: float) -> bool:
@@ -174,7 +176,7 @@ class LockFile:
                     logged = True
                     log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
         except BaseException:
-            # Interrupted anywhere in here: no thread may keep waiting in the kernel for a caller that has gone.
+            # After an interrupt, no thread may keep waiting in the kernel for a caller that has gone.
             if self._turn is not None:
                 self._turn.abandon()
                 self._turn = None
@@ -204,7 +206,7 @@ class _KernelWait:
     def _lock(self) -> None:
         try:
             fcntl.lockf(self._file.descriptor, fcntl.LOCK_EX, 1, 0)
-        except OSError:  # the kernel presumes a deadlock between two gates; the caller tries again
+        except OSError:  # the kernel suspects a deadlock between two gates; the caller tries again
             self._state = "failed"
             self.done.set()
             return
@@ -212,8 +214,8 @@ class _KernelWait:
             unwanted = self._state == "abandoned"
             self._state = "over" if unwanted else "locked"
         if unwanted:
-            # Another thread of this process may be inside the gate by now, and the lock belongs to the process: only
-            # under the mutex is it certain that no thread is.
+            # Another thread of this process may be inside the gate by now, and the lock belongs to the process. Holding
+            # the mutex makes sure that no thread is inside.
             with self._file.mutex:
                 fcntl.lockf(self._file.descriptor, fcntl.LOCK_UN, 1, 0)
         self.done.set()
@@ -223,14 +225,14 @@ class _KernelWait:
         return self._state == "locked"
 
     def abandon(self) -> bool:
-        """Stop waiting; return true if the lock came at the last moment, and then it is the caller's."""
+        """Stop waiting; return true if the lock came at the last moment: then the caller has it."""
         with self._guard:
             if self._state == "wanted":
                 self._state = "abandoned"
             return self._state == "locked"
 
     def resume(self) -> bool:
-        """Wait again on the same place in the kernel's line; return false if that place is used up."""
+        """Continue to wait at the same place in the kernel's line; return false if that place is used up."""
         with self._guard:
             if self._state == "abandoned":
                 self._state = "wanted"
@@ -279,7 +281,7 @@ def _forget_locks() -> None:
 os.register_at_fork(after_in_child=_forget_locks)
 
 
-# One for each session, however often it is asked for.
+# By device, inode and session: one descriptor for each session, however often a caller asks for it.
 _inherited_locks: dict[tuple[int, int, int], int] = {}
 
 

@@ -1,6 +1,6 @@
 """From the filesystem that the file lies on to what may be relied on there.
 
-Network filesystems are refused when the engine is opened. Where the system does not report the type, it may be one.
+The engine refuses network filesystems when it opens. If the system does not report the type, the filesystem may be one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Queues as rows: the state of a queue stays in its tables, and only the rows that a rule needs are looked up.
+"""Queues as rows: the state of a queue stays in its tables, and a command reads only the rows that its rule needs.
 
-A message is one row, whose column `place` says where it is: so it cannot be in two places. Ready, delayed and held
-messages, the head of a key and the messages behind it are each found by an index of their own, consumers by their
-expiry; totals stand in the queue's own row. So a publish, a receive and an outcome cost the same with ten messages as
-with a million, and with ten keys as with none.
+A message is one row, and its column `place` is where the message is: so it cannot be in two places. Separate indexes
+find ready, delayed and held messages, the head of a key, the messages behind it, and consumers by their expiry; the
+queue's own row has the totals. So a publish, a receive and an outcome cost the same with ten messages as with a
+million, and with ten keys as with none.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FIRST_HELD = f"SELECT entry {_MESSAGES} 'held' ORDER BY entry LIMIT ?"
 _HELD = f"SELECT consumer, {_FIELDS} FROM queue_message WHERE entry IN ({_FIRST_HELD}) ORDER BY entry"  # noqa: S608
 _DELIVER = "UPDATE queue_message SET (place, consumer, fence, received_us) = ('held', ?, ?, ?) WHERE entry = ?"
 _DELETE = "DELETE FROM queue_message WHERE entry = ?"
-# In the very words of the partial index, by which SQLite knows that the index has every row.
+# The condition repeats that of the partial index word for word, so that SQLite uses the index.
 _HEAD = (
     f"SELECT place, consumer, {_ENTRY} FROM queue_message"  # noqa: S608
     " WHERE queue = ? AND key = ? AND key <> '' AND place <> 'behind'"
@@ -285,7 +285,7 @@ class StoredQueue:
 
     def find_held(self, token: str, entry: str) -> QueueEntry | None:
         if not (entry.isascii() and entry.isdigit() and len(entry) < len(str(NEVER_US))):
-            return None  # no entry of this engine
+            return None  # this engine made no such entry
         row = self._cursor.execute(_FIND_HELD, (int(entry), self._id, token)).fetchone()
         return None if row is None else _entry(row)
 
@@ -383,7 +383,7 @@ class StoredQueue:
         return check(self._cursor, self._id, self.totals())
 
     def save(self, wall_us: int, memory_us: int) -> None:
-        """Write the queue's own row. An empty queue is forgotten a while after its last use."""
+        """Write the queue's own row. `forget` deletes an empty queue some time after its last use."""
         marks = (self.fence, self.checked_us, self.next_check_us, self.drain_token, self.drain_until_us)
         sizes = (self._delayed, self._held, self._behind, self._dead, self._waiting, self._consumers)
         row = _QueueRow(*marks, _packed(self._lanes), *sizes, _packed(self._counts), self._results_until_us)

@@ -1,4 +1,4 @@
-"""The tables of queues, and what concerns all queues: forgetting, and the end of a previous boot."""
+"""The tables of queues, and the work on all queues: delete unused ones, and end the consumers of a previous boot."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ CREATE TABLE queue (
     consumers INTEGER NOT NULL,
     counts TEXT NOT NULL,                  -- JSON: the counters since the queue began
     results_until_us INTEGER NOT NULL,     -- until when a result is remembered, on the calendar
-    forget_us INTEGER NOT NULL,            -- when it can be forgotten, on the calendar
+    forget_us INTEGER NOT NULL,            -- when the queue can be forgotten, on the calendar
     behind INTEGER NOT NULL                -- messages behind the head of their key
 );
 CREATE INDEX queue_forget ON queue (forget_us);
 """
 _MESSAGES = """
 CREATE TABLE queue_message (
-    entry INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: an old number is of a message that was lost
+    entry INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: an old number never means another message
     queue INTEGER NOT NULL,
     place TEXT NOT NULL,                   -- ready, delayed, held or behind
-    lane TEXT NOT NULL,                    -- where it is ready, or was
+    lane TEXT NOT NULL,                    -- the lane in which the message is ready, or was
     due_us INTEGER NOT NULL,               -- on the calendar
     consumer TEXT NOT NULL,                -- the session that holds it
     id TEXT NOT NULL,
@@ -49,7 +49,7 @@ CREATE TABLE queue_message (
     last_by TEXT NOT NULL,
     why TEXT NOT NULL,
     fence INTEGER NOT NULL,                -- of the delivery, while it is held
-    received_us INTEGER NOT NULL           -- when that was, by the clock of this boot: see end_previous_boot()
+    received_us INTEGER NOT NULL           -- time of the delivery, by the clock of this boot: see end_previous_boot()
 );
 CREATE INDEX queue_message_ready ON queue_message (queue, lane, entry) WHERE place = 'ready';
 CREATE INDEX queue_message_due ON queue_message (queue, due_us, entry) WHERE place = 'delayed';
@@ -141,8 +141,9 @@ def has_consumers(cursor: sqlite3.Cursor, client: str, now_us: int) -> bool:
 def end_previous_boot(cursor: sqlite3.Cursor) -> None:
     """Let all consumers of a previous boot expire; the next check reclaims their messages.
 
-    Times of another boot mean nothing, so all of them expire at 0. How long before its expiry a consumer that keeps
-    messages received each of them still says which were new to it; to any other consumer, all are.
+    Times of another boot mean nothing, so all consumers expire at 0. For a consumer that keeps messages, store how long
+    before its expiry it received each message: that still shows which messages were new to it. To any other consumer,
+    all messages are new.
     """
     received = (
         "SELECT CASE WHEN keeps_messages THEN queue_message.received_us - expires_us ELSE 0 END FROM queue_consumer"

@@ -1,4 +1,4 @@
-"""The state of registries as rows: entries are found through the primary key, in order."""
+"""The state of registries as rows: the primary key gives the entries in order."""
 
 from __future__ import annotations
 

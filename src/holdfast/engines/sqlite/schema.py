@@ -1,6 +1,6 @@
 """The tables of the file, the version of their layout, and the boot of the machine that their times belong to.
 
-A file of another layout is refused, older or newer, and nothing in it is changed.
+The engine refuses a file of another layout, older or newer, and changes nothing in it.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ CREATE INDEX mailbox_message_until ON mailbox_message (until_us);
 
 
 def refuse_other_layout(path: Path) -> None:
-    """Raise `Unavailable` if the file has another layout, before anything is written to it or beside it.
+    """Raise `Unavailable` if the file has another layout, before the engine writes to the file or beside it.
 
-    SQLite opens the file as immutable, so it creates no files and ignores the write-ahead log. `prepare` finds a layout
-    that stands in the log only.
+    SQLite opens the file as immutable, so it creates no files and ignores the write-ahead log. If only the log has the
+    layout, `prepare` finds it.
     """
     try:
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
     except sqlite3.Error:
-        return  # there is no file yet, or the usual way reports what is wrong with it
+        return  # there is no file yet, or the normal open reports what is wrong with it
     with contextlib.closing(connection), contextlib.suppress(sqlite3.Error):  # a new or damaged file has no such table
         _refuse(path, connection.execute("SELECT value FROM meta WHERE key = 'layout'").fetchone())
 

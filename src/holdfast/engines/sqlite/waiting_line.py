@@ -1,7 +1,7 @@
-"""Waiters and tombstones that stay in their tables: only the rows that a rule needs are looked up.
+"""Waiters and tombstones that stay in their tables: a command reads only the rows that its rule needs.
 
-The changes of a rule are kept beside the stored rows, and `write` stores them when the step is over. So a command costs
-the same with one waiter as with thousands.
+These objects keep the changes of a rule beside the stored rows, and `write` stores the changes after the step. So a
+command costs the same with one waiter as with thousands.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NONE = _Changes()
 
 
 class StoredWaitingLine:
-    """The waiting line of a name. `clients` comes from the name's own row, so that it needs no look at the table."""
+    """The waiting line of a name. `clients` comes from the name's own row, without a read of the table of waiters."""
 
     __slots__ = ("_changes", "_cursor", "_name", "clients")
 
@@ -104,7 +104,7 @@ class StoredWaitingLine:
         return StoredWaitingLine(self._cursor, self._name, clients, changes)
 
     def __iter__(self) -> Iterator[Waiter]:
-        # A cursor of its own, because the caller may use the shared one between two waiters.
+        # Use a separate cursor, because the caller may use the shared one between two waiters.
         stored = map(Waiter._make, self._cursor.connection.execute(_ALL, (self._name,)))
         yield from filter(self._changes.keep, stored)
         yield from self._changes.joined
