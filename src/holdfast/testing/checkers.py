@@ -43,6 +43,7 @@ class Violation:
 def overlapping_holders(events: Sequence[HistoryEvent]) -> list[Violation]:
     """Find two workers that believed they held the same name at the same instant.
 
+    `events`: a history, from `read_history`.
     A worker holds a name from `granted` to the first of `released`, `lost`, `died` and the last known `until_ns`.
     """
     violations = []
@@ -59,6 +60,7 @@ def overlapping_holders(events: Sequence[HistoryEvent]) -> list[Violation]:
 def fences_grow(events: Sequence[HistoryEvent]) -> list[Violation]:
     """Find fences that were granted twice, and later grants with a lower fence, for each name.
 
+    `events`: a history, from `read_history`.
     A repeated answer with the same token and the same fence is no new grant.
     """
     violations = []
@@ -74,7 +76,10 @@ def fences_grow(events: Sequence[HistoryEvent]) -> list[Violation]:
 
 
 def guarded_writes_never_go_down(events: Sequence[HistoryEvent]) -> list[Violation]:
-    """Find writes that a guarded resource accepted with a lower fence than before, or with a second token per fence."""
+    """Find writes that a guarded resource accepted with a lower fence than before, or with a second token per fence.
+
+    `events`: a history, from `read_history`.
+    """
     violations = []
     for name, writes in _by_name(events, "write").items():
         accepted = [write for write in writes if write.accepted and write.fence is not None]
@@ -91,6 +96,7 @@ def guarded_writes_never_go_down(events: Sequence[HistoryEvent]) -> list[Violati
 def lost_updates(events: Sequence[HistoryEvent], final: Mapping[str, int] | None = None) -> list[Violation]:
     """Find accepted writes of a counter that did not add exactly one to the value before them.
 
+    `events`: a history, from `read_history`.
     `final`: the value of each counter at the end; counters begin at 0. The checker compares it with the number of
     acknowledged writes. A worker that died may have written once without recording it.
     """
@@ -107,6 +113,7 @@ def lost_updates(events: Sequence[HistoryEvent], final: Mapping[str, int] | None
 def lost_appends(events: Sequence[HistoryEvent], final: Mapping[str, Sequence[int]]) -> list[Violation]:
     """Find acknowledged appends that are not in the list at the end exactly once.
 
+    `events`: a history, from `read_history`.
     `final`: the elements of each list at the end. An append is an accepted `write` whose `value` is the element. A
     worker that died, or whose answer was lost, may have appended without recording it.
     """
@@ -125,7 +132,10 @@ def lost_appends(events: Sequence[HistoryEvent], final: Mapping[str, Sequence[in
 
 
 def observers_see_fences_grow(events: Sequence[HistoryEvent]) -> list[Violation]:
-    """Find observers that saw a leader with an older fence after a newer one had been seen."""
+    """Find observers that saw a leader with an older fence after a newer one had been seen.
+
+    `events`: a history, from `read_history`.
+    """
     violations = []
     for name, observations in _by_name(events, "observed").items():
         seen = [observation for observation in observations if observation.fence is not None]
@@ -155,12 +165,19 @@ ALL: tuple[Checker, ...] = (
 
 
 def check(events: Sequence[HistoryEvent], *checkers: Checker) -> list[Violation]:
-    """Return the violations that these checkers find in a history; without checkers, those of `ALL`."""
+    """Return the violations that these checkers find in a history; without checkers, those of `ALL`.
+
+    `events`: a history, from `read_history`.
+    """
     return [violation for checker in checkers or ALL for violation in checker(events)]
 
 
 def assert_holds(events: Sequence[HistoryEvent], *checkers: Checker) -> None:
-    """Raise `AssertionError` with a readable report if a checker finds a violation in a history."""
+    """Raise `AssertionError` with a readable report if a checker finds a violation in a history.
+
+    `events`: a history, from `read_history`.
+    `checkers`: functions such as `fences_grow`; without any, all of them.
+    """
     violations = check(events, *checkers)
     if violations:
         heading = f"{len(violations)} broken in a history of {len(events)} events"

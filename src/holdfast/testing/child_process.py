@@ -80,7 +80,10 @@ def send_line(line: str) -> None:
 
 
 def read_line(timeout: float | None = None) -> str:
-    """Return the next line from the parent; raise `EOFError` once the parent is gone."""
+    """Return the next line from the parent; raise `EOFError` once the parent is gone.
+
+    `timeout`: how many seconds to wait; `None` waits for ever.
+    """
     return _connection().receive(timeout)
 
 

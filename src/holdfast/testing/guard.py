@@ -44,7 +44,10 @@ class GuardedFile:
         return Stored(**json.loads(text))
 
     def write(self, fence: int, token: str, change: Callable[[Any], Any]) -> Any:
-        """Store `change(value)` and return it; raise `Fenced` if a newer holder has written before."""
+        """Store `change(value)` and return it; raise `Fenced` if a newer holder has written before.
+
+        `fence`, `token`: those of the lease of the writer.
+        """
         from holdfast.rules.guard import Stamp, admitted  # noqa: PLC0415 - the other tools need no rules
 
         with self._locked():
@@ -56,6 +59,8 @@ class GuardedFile:
 
     def guarded_read(self, fence: int, token: str) -> Any:
         """Return the value and store the fence: from now on no older holder can change the value.
+
+        `fence`, `token`: those of the lease of the reader.
 
         A guard learns of a new holder only from the holder itself. If the holder only read, computed and then wrote,
         its predecessor could write late in between, and the holder would overwrite that.

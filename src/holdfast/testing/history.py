@@ -106,7 +106,16 @@ class Recorder:
         accepted: bool | None = None,
         detail: str | None = None,
     ) -> HistoryEvent:
-        """Record an event that happens now, and return it; on return the event survives the death of this process."""
+        """Record an event that happens now, and return it; on return the event survives the death of this process.
+
+        `kind`: what happened, such as `"granted"` or `"write"`.
+        `name`: the name of the lease, or of the resource.
+        `fence`, `token`: those of the lease.
+        `since_ns`, `until_ns`: the trusted time of the lease, on `time.monotonic_ns`.
+        `value`: the value that was written or read.
+        `accepted`: whether the resource accepted the write.
+        `detail`: text for people.
+        """
         if kind == "died":
             raise ValueError("a dead worker cannot record its death; use died(worker, pid)")
         event = HistoryEvent(
@@ -126,7 +135,10 @@ class Recorder:
         return self._append(event)
 
     def died(self, worker: str, pid: int, detail: str | None = None) -> HistoryEvent:
-        """Record the death of a worker just before killing it: from then on it holds no name."""
+        """Record the death of a worker just before killing it: from then on it holds no name.
+
+        `worker`, `pid`: the label and the process id of the worker; `detail`: text for people.
+        """
         event = HistoryEvent(
             at_ns=time.monotonic_ns(), pid=pid, worker=worker, kind="died", name="", detail=_cut(detail)
         )
@@ -215,7 +227,7 @@ class Tail:
 
 
 def read_history(path: str | os.PathLike[str]) -> list[HistoryEvent]:
-    """Return every event of a history, in the order of time.
+    """Return every event of the history in the file `path`, in the order of time.
 
     A full disk or a crash of the machine may have torn the last line; it is left out. Any other line that is no event
     raises `ValueError`: a history with holes proves nothing.

@@ -29,23 +29,23 @@ class PausePoints:
         return {failpoints.VARIABLE: str(self.directory)}
 
     def arm(self, name: str) -> None:
-        """Let children stop at the point from now on."""
+        """Let children stop at the point `name` from now on."""
         self._file(name, "reached").unlink(missing_ok=True)
         self._file(name, "go").unlink(missing_ok=True)
         self._file(name, "arm").touch()
 
     def disarm(self, name: str) -> None:
-        """Let children pass the point again; a child that already waits there waits on until `go`."""
+        """Let children pass the point `name` again; a child that already waits there waits on until `go`."""
         self._file(name, "arm").unlink(missing_ok=True)
 
     def wait_reached(self, name: str, timeout: float | None = 10.0) -> int:
-        """Wait until a child has stopped at the point; return its pid."""
+        """Wait until a child has stopped at the point `name`, for `timeout` seconds at most; return its pid."""
         reached = self._file(name, "reached")
         eventually(reached.exists, timeout, f"the point {name!r} to be reached")
         return int(reached.read_text())
 
     def go(self, name: str) -> None:
-        """Let the waiting child and all later ones pass."""
+        """Let the child that waits at the point `name` and all later ones pass."""
         self._file(name, "go").touch()
 
     def _file(self, name: str, kind: str) -> Path:

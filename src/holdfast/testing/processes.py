@@ -93,14 +93,17 @@ class WorkerProcess:
         return self._exit_code() is None
 
     def wait_ready(self, timeout: float | None = 10.0) -> Self:
-        """Wait until the child has called `ready()`."""
+        """Wait until the child has called `ready()`, for `timeout` seconds at most."""
         line = self.read_line(timeout)
         if line != READY:
             raise ValueError(f"{self!r} sent {line!r} before it was ready")
         return self
 
     def read_line(self, timeout: float | None = 10.0) -> str:
-        """Return the next line from the child; raise `EOFError` if it is gone, `TimeoutError` if it is slow."""
+        """Return the next line from the child; raise `EOFError` if it is gone, `TimeoutError` if it is slow.
+
+        `timeout`: how many seconds to wait; `None` waits for ever.
+        """
         try:
             return self._lines.receive(timeout)
         except (EOFError, TimeoutError) as error:
@@ -111,7 +114,7 @@ class WorkerProcess:
         self._lines.send(line)
 
     def freeze(self, timeout: float = 5.0) -> None:
-        """Stop the group, and return once the kernel shows every thread of it stopped."""
+        """Stop the group, and return once the kernel shows every thread of it stopped, within `timeout` seconds."""
         self._signal(signal.SIGSTOP)
         halted = kernel.STOPPED | kernel.DEAD
         eventually(lambda: halted.issuperset(kernel.states(self.pid)), timeout, f"{self!r} to be frozen")
@@ -131,7 +134,10 @@ class WorkerProcess:
         self._signal(signal.SIGTERM)
 
     def kill(self, timeout: float = 5.0) -> int:
-        """Kill the group, frozen or not; return the worker's exit code once all of it is dead."""
+        """Kill the group, frozen or not; return the worker's exit code once all of it is dead.
+
+        `timeout`: how many seconds the kernel may take.
+        """
         if self._process.returncode is None:
             os.killpg(self.pid, signal.SIGKILL)
             dead = kernel.DEAD
@@ -139,7 +145,10 @@ class WorkerProcess:
         return self._process.wait()
 
     def wait(self, timeout: float | None = 10.0) -> int:
-        """Wait until the worker has ended by itself; return its exit code, or minus the number of the signal."""
+        """Wait until the worker has ended by itself; return its exit code, or minus the number of the signal.
+
+        `timeout`: how many seconds to wait; `None` waits for ever.
+        """
         eventually(lambda: not self.alive, timeout, f"{self!r} to end")
         code = self._exit_code()
         assert code is not None
@@ -198,7 +207,12 @@ class WorkerProcesses:
         home: Home = LOOPBACK,
         **arguments: object,
     ) -> WorkerProcess:
-        """Start a worker that this object closes; `arguments` are those of its function."""
+        """Start a worker that this object closes.
+
+        `target`: its function, as `"module:function"`, and `arguments`: the arguments of that function.
+        `env`: more environment variables.
+        `home`: the address of the process, and the command that enters its network; by default this one.
+        """
         worker = WorkerProcess(target, arguments, env=env, home=home)
         self._started.append(worker)
         return worker
