@@ -1,26 +1,38 @@
 """Every error of the library, and what the caller should do about each.
 
-Data first: an error stores its data, and derives its sentence from them. It survives pickling, because `args` holds
-the arguments of its constructor. `retryable` is true if the caller may simply make the same call again: nothing was
+An error stores its data and derives its message from them. An error survives pickling, because `args` holds the
+arguments of its constructor. `retryable` is true if the caller may simply make the same call again: nothing was
 started, and another attempt may end differently.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 
-class UnavailableReason(StrEnum):
+class _Reason(StrEnum):
+    """A reason. One that this version does not know stays as it is, because building an error must not hide it."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not isinstance(value, str):
+            return None
+        unknown = str.__new__(cls, value)
+        unknown._name_ = unknown._value_ = value
+        return unknown
+
+
+class UnavailableReason(_Reason):
     """Why an engine cannot be used: the `reason` of `Unavailable`."""
 
     UNREACHABLE = "unreachable"
     REPLY_LOST = "reply lost"  # the command may have been applied
-    STALLED = "stalled"  # it answers too late, or another process blocks it
+    STALLED = "stalled"  # the engine answers too late, or another process blocks it
     LOADING = "loading"
     BUSY = "busy"
     READ_ONLY = "read-only"
-    MOVING = "moving"  # its servers were reached, but none serves the name just now: a failover, a slot on its way
+    MOVING = "moving"  # the servers answer, but none serves the name now: a failover, or a slot that migrates
     FULL = "full"
     OUT_OF_DESCRIPTORS = "out of descriptors"
     NOT_CONFIRMED = "not confirmed"  # a replica did not confirm in time
@@ -34,7 +46,7 @@ class UnavailableReason(StrEnum):
     FAILED = "failed"
 
 
-class LossReason(StrEnum):
+class LossReason(_Reason):
     """Why a lease was lost: the `reason` of `LeaseLost`."""
 
     EXPIRED = "expired"
@@ -42,8 +54,8 @@ class LossReason(StrEnum):
     FORKED = "forked"  # it belongs to the parent process
     CLOSED = "closed"  # its client was closed
     REPLACED = "replaced"  # the file or directory of the engine was replaced
-    RELEASED = "released"  # it is not lost, but was released before
-    UNDONE = "undone"
+    RELEASED = "released"  # not lost: the holder itself released the lease before
+    UNDONE = "undone"  # the library took the lease back, because no caller got it
 
 
 MOVING = UnavailableReason.MOVING
@@ -77,7 +89,7 @@ LASTING = frozenset(
 GONE = frozenset((UnavailableReason.REPLACED,))
 
 
-# Where a refusal has no single holder: when the caller may expect a grant.
+# The end of the message of `NotAcquired` if no single holder can be named: when the caller may expect a grant.
 EMPTY_POOL = "empty pool"
 _NO_SINGLE_HOLDER = {
     EMPTY_POOL: "it has no items; call set_items() first",
@@ -109,7 +121,7 @@ class HoldfastError(Exception):
 class Unavailable(HoldfastError):
     """The engine cannot be used; nothing was started. Try again later, if `retryable`.
 
-    `publish_many` sent the messages in `sent` before; it may have sent the next ones too.
+    `sent`: the ids of the messages that `publish_many` published before the error. The next ones may be published too.
     """
 
     retryable = True
@@ -128,22 +140,22 @@ class Unavailable(HoldfastError):
         return f"engine {self.engine} is unavailable ({self.reason}){detail}{before}"
 
     def after(self, sent: tuple[str, ...]) -> Unavailable:
-        """Return the same error for a call that has sent these messages before, and must not be repeated as a whole."""
+        """Return the same error for a call that sent these messages first, and must not be repeated as a whole."""
         error = Unavailable(self.engine, self.reason, self.detail)
         error.sent, error.retryable = sent, error.retryable and not sent
         return error
 
 
 class ReplyLost(Unavailable):
-    """The engine was reached, but its answer was lost: the command may have been applied.
+    """The command reached the engine, but the answer was lost: the engine may have applied the command.
 
-    Callers of the library meet it only as `Unavailable`. `core/resend.py` sends such a command again, with the same
-    token.
+    Callers of the library see this error only as `Unavailable`. `core/resend.py` sends such a command again, with the
+    same token.
     """
 
 
 class NotAcquired(HoldfastError, TimeoutError):
-    """Another holder kept the lease until the timeout; or another owner has the key of `queue` that was claimed."""
+    """Another holder kept the lease until the timeout. With `queue`: the owner could not claim the key `name` of it."""
 
     retryable = True
 
@@ -204,7 +216,7 @@ class LeaseLost(HoldfastError):
 class RateLimited(HoldfastError, TimeoutError):
     """A rate limit refused the call for longer than the caller was willing to wait. Nothing was counted.
 
-    `trouble` says why the engine could not be reached, if that is the reason; then the limit need not be used up.
+    `trouble` says why the engine could not be reached, if that is the reason; then the limit may have room left.
     """
 
     retryable = True
@@ -273,7 +285,7 @@ class Fenced(HoldfastError):
 
 
 class NotOwner(HoldfastError):
-    """This token does not hold that name."""
+    """The caller does not hold this name: another holder has it, or the caller's lease has ended."""
 
     def __init__(self, name: str, detail: str = "") -> None:
         super().__init__(name, detail)
@@ -297,7 +309,7 @@ class NotFound(HoldfastError):
 
 
 class ItemsLent(HoldfastError):
-    """These items of the pool are lent, so nothing was changed. Wait for them, or have them leave on their return."""
+    """These items of the pool are lent, so nothing was changed. Wait until they are returned, or pass `leave=True`."""
 
     retryable = True
 
@@ -312,7 +324,7 @@ class ItemsLent(HoldfastError):
 
 
 class NotPermitted(HoldfastError):
-    """The caller may not do that; nothing was changed."""
+    """The caller has no permission for this action; nothing was changed."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(what, why)
@@ -340,7 +352,7 @@ class DomainMismatch(HoldfastError):
 
 
 class QueueFull(HoldfastError):
-    """A bounded queue has no room. `publish_many` sent the messages in `sent` before, and no others."""
+    """A bounded queue has no room. `sent`: the ids that `publish_many` published before the error, and no others."""
 
     retryable = True
 
@@ -423,7 +435,7 @@ class InvalidConfig(HoldfastError, ValueError):
 class PromiseNotKept(HoldfastError):
     """The engine does not promise what `connect(require=...)` requires. Nothing was granted.
 
-    `missing` are the required words that it lacks; `promise` is what it promises, with reasons and what to change.
+    `missing`: the required words that the engine's promise lacks. `promise`: the promise, with reasons and advice.
     """
 
     def __init__(self, url: str, missing: tuple[str, ...], promise: Any) -> None:
