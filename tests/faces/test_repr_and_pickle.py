@@ -51,3 +51,14 @@ def test_the_repr_of_a_leader_shows_its_election_and_candidate(request):
         with leader:
             assert "candidate 'server 1', leading, on " in repr(leader)
         assert "leading" not in repr(leader)
+
+
+def test_dir_of_every_kind_of_lease_hides_the_internal_names(request):
+    """A completion in an editor or a shell shows only the API, also for leases with larger commands."""
+    with holdfast.connect(f"memory://{request.node.name}") as hf:
+        hf.pool("p").set_items(["a"])
+        with hf.once("o").first("k") as first, hf.registry("r").claim("k") as entry, hf.pool("p").borrow() as item:
+            for lease in (first, entry, item):
+                assert "acquire_steps" not in dir(lease)
+                assert "begin_with" not in dir(lease)
+                assert "fence" in dir(lease)

@@ -1,6 +1,7 @@
 """The lease as its holder sees it: one object from the first request to the end.
 
-It belongs to no thread or task and may be handed on. `state` has its state machine, `acquire` and `release` its steps.
+A lease belongs to no thread or task: any of them may release it. The module `state` has the state machine, the modules
+`acquire` and `release` have the steps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LeaseBase(AcquireSteps, ReleaseSteps):
-    """What the leases of both faces share."""
+    """The part of a lease that both faces share."""
 
     # Names without an underscore that are for the core and not part of the API; `dir()` and the reference hide them.
     _internal: frozenset[str] = frozenset(
@@ -31,7 +32,7 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
 
     @property
     def fence(self) -> int:
-        """How new this lease is: the number that a protected resource compares. It grows from holder to holder."""
+        """The fencing token: a number that grows from holder to holder, for a guard at the resource to compare."""
         if self._fence is None:
             raise RuntimeError("a lease has no fence before it is granted")
         return self._fence
@@ -53,7 +54,7 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
         return max(0, self.deadline_ns - self.client.clock.now_ns()) / NS
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the lease can no longer be trusted. Local: costs no round trip."""
+        """Raise `LeaseLost` if the lease can no longer be trusted. Does no I/O."""
         now_ns = self.client.clock.now_ns()
         if self.state is HELD and now_ns < self.deadline_ns:
             return
@@ -61,14 +62,15 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
         raise self.loss()
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__()} - self._internal)
+        internal = {name for base in type(self).__mro__ for name in vars(base).get("_internal", ())}
+        return sorted({*super().__dir__()} - internal)
 
     def __repr__(self) -> str:
         return f"<lease {readable(self.name)!r} fence={self._fence} {self.state}>"
 
     def __reduce__(self) -> NoReturn:
         """Refuse: two processes would trust one lease, and only one would renew it."""
-        rule = "it belongs to the process that holds it; send its name and fence, or let the other acquire its own"
+        rule = "it belongs to the process that holds it; send its name and fence, or acquire one in the other process"
         raise TypeError(f"a lease cannot be pickled or copied: {rule}")
 
     def __del__(self) -> None:
@@ -89,7 +91,7 @@ class CombinedLease:
     """A lease whose acquire and release are parts of larger commands. List it before the lease among the bases."""
 
     _internal = frozenset(("begin_with", "end_with"))
-    # Make the larger command from the plain one: instead of an acquire that does not wait, and instead of a release.
+    # Functions that make the larger command: from an acquire that does not wait, and from a release.
     begin_with: Callable[[Acquire], BeginOnce | ClaimEntry] | None = None
     end_with: Callable[[ReleaseLease], ReleaseCommand] | None = None
 
@@ -112,10 +114,10 @@ class LossEventBase:
     def __init__(self, lease: LeaseBase, happened: Callable[[], bool], over: Callable[[], bool] | None = None) -> None:
         self._lease = lease
         self._happened = happened
-        self._over = over or (lambda: lease.state is ENDED)  # it cannot happen any more
+        self._over = over or (lambda: lease.state is ENDED)  # from then on the event cannot happen
 
     def is_set(self) -> bool:
-        """Return whether it has happened."""
+        """Return whether the event has happened."""
         return self._happened()
 
     def __bool__(self) -> bool:
@@ -123,7 +125,7 @@ class LossEventBase:
 
     @property
     def reason(self) -> str:
-        """The `LossReason`, such as expired, broken, forked or closed. Empty while it has not happened."""
+        """The `LossReason`, such as expired, broken, forked or closed. Empty while the lease is not lost."""
         return self._lease.loss_reason
 
     def __repr__(self) -> str:
