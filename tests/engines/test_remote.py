@@ -88,6 +88,25 @@ def test_waiters_poll_where_the_server_sends_no_notifications(connect, hub, monk
     got[0].release()
 
 
+def test_a_waiter_polls_while_the_subscription_fails(connect, hub, monkeypatch):
+    """The error of a hint is not the caller's: nothing depends on the arrival of a wake-up."""
+    one, other = connect(), connect()
+
+    def subscribe(*_):
+        raise ConnectionRefusedError("no connection is left")
+
+    monkeypatch.setattr(type(one._client.engine), "subscribe", subscribe)
+    lease, got = one.lock("x").acquire(), []
+    waiter = threading.Thread(target=lambda: got.append(other.lock("x").acquire(timeout=20)))
+    waiter.start()
+    eventually(lambda: len(one.show("x").waiters) == 1)
+    lease.release()
+    waiter.join(10)
+
+    assert got[0].fence > lease.fence
+    got[0].release()
+
+
 def test_a_connection_that_broke_while_idle_is_replaced_without_an_error(connect, hub):
     """Nothing was committed on it, so the command is sent on a new one."""
     client = connect()

@@ -1,16 +1,16 @@
 """Engines whose rules run here, inside a transaction on a server: the base for databases such as PostgreSQL.
 
 An engine author subclasses `RemoteEngine` and writes one kind of connection for threads and one for asyncio, with the
-same methods. They are coroutines: those of a blocking connection block and never suspend, those of an asyncio
-connection suspend. So the transaction is written once, here, for both, and the asyncio transport needs no worker
+same methods. The methods are coroutines: those of a blocking connection block and never suspend, those of an asyncio
+connection suspend. So this module contains the transaction once, for both, and the asyncio transport needs no worker
 thread.
 
-What can go wrong on the way is also handled here, once:
+This module also handles the failures of a connection:
 
 - A connection that breaks before the commit was sent has changed nothing: the answer is `Unavailable`, or a second try
   on a new connection if the broken one had been idle.
-- A connection that breaks during the commit may have changed everything: the answer is `ReplyLost`, and the core sends
-  the same command with the same token again.
+- A connection that breaks during the commit may have changed everything: the answer is `ReplyLost`, and the core
+  resends the same command with the same token.
 - A server whose `server_id` differs from the last one seen was restarted, or another server took its place. It may have
   forgotten everything: the client counts the restart and reports `engine_restarted`.
 
@@ -31,6 +31,7 @@ from holdfast.engines.transport import BaseEngine, BaseTransport, BlockingTransp
 from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason
 from holdfast.names import new_token
+from holdfast.observer import log
 from holdfast.rules import Moment, Record, forget_at_us
 from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
 from holdfast.rules.table import RULES, RuleKind
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.rules.promise import Promise
     from holdfast.rules.table import Rule
 
-# A server that does not answer for so long counts as unreachable.
+# A server that does not answer for this time counts as unreachable.
 STALL_NS = 5_000_000_000
 # What a connection may raise when the server or the network fails.
 NETWORK_ERRORS = (OSError, EOFError)
@@ -95,7 +96,7 @@ C = TypeVar("C", bound=RemoteConnection)
 
 
 class RemoteEngine(BaseEngine):
-    """One client of a server. Subclasses say how to connect, to be notified, and what the server promises."""
+    """One client of a server. Subclasses define how to connect and subscribe, and what the server promises."""
 
     name: str
     scope: Scope
@@ -114,6 +115,7 @@ class RemoteEngine(BaseEngine):
         self._events: deque[EngineEvent] = deque()
         self._pauses = PollSchedule()
         self._guard = threading.Lock()
+        self._listen_lock = threading.Lock()  # of its own: a slow subscription must not delay the keeper's connections
         self._subscription: Callable[[], None] | None = None
         self._subscribed = self._closed = False
 
@@ -162,13 +164,13 @@ class RemoteEngine(BaseEngine):
 
         return RemoteAsyncio(self, owns=True)
 
-    def met(self, server_id: str) -> None:
-        """Note which run of the server a new connection leads to."""
+    def record_server(self, server_id: str) -> None:
+        """Record which run of the server a new connection leads to; another run than before counts as a restart."""
         with self._guard:
             before, self._server_id = self._server_id, server_id
             if before in ("", server_id):
                 return
-            self.restarted_ns = self.clock.now_ns()  # first: a reader of the new count must find the new time
+            self.restarted_ns = self.clock.now_ns()  # set first: a reader of the new count must find the new time
             self.restarts += 1
         self._events.append(EngineEvent("engine_restarted", None, f"{before} answered before, {server_id} now"))
 
@@ -179,10 +181,14 @@ class RemoteEngine(BaseEngine):
     def listen(self, token: str) -> bool:
         if self._subscribed or self._closed:
             return self._closed
-        with self._guard:
+        with self._listen_lock:
             if self._subscribed or self._closed:
                 return True
-            self._subscription = self.subscribe(self.waiter_registry.wake, self.waiter_registry.wake_all)
+            try:
+                self._subscription = self.subscribe(self.waiter_registry.wake, self.waiter_registry.wake_all)
+            except NETWORK_ERRORS as error:  # until the next waiter tries again, this one polls
+                log.warning("holdfast: wake-ups from %s are late: %s", self.name, error)
+                return False
             self._subscribed = True
         self.waiter_registry.wake_all(but=token)
         return True  # a wake-up may have been missed before the subscription
@@ -206,7 +212,7 @@ class RemoteEngine(BaseEngine):
 
     def close(self) -> None:
         """End the subscription; transports close their own connections."""
-        with self._guard:
+        with self._listen_lock:
             self._closed = True
             subscription, self._subscription = self._subscription, None
         if subscription is not None:
@@ -243,7 +249,7 @@ class RemoteTransport(BaseTransport, Generic[C]):
             except NETWORK_ERRORS as error:
                 await self._drop(connection)
                 if idle:
-                    continue  # it broke while it was idle, and nothing was committed: try on another one
+                    continue  # the connection broke while it was idle, and nothing was committed: try another one
                 raise self._unreachable(error) from error
             except BaseException:  # cancelled or interrupted: the server rolls back when the connection closes
                 await self._drop(connection)
@@ -271,7 +277,7 @@ class RemoteTransport(BaseTransport, Generic[C]):
             connection = await self.connect(until_ns)
         except NETWORK_ERRORS as error:
             raise self._unreachable(error) from error
-        self.engine.met(connection.server_id)
+        self.engine.record_server(connection.server_id)
         return connection, False
 
     async def _drop(self, connection: C) -> None:
@@ -287,7 +293,7 @@ class RemoteTransport(BaseTransport, Generic[C]):
         self, connection: C, commands: Sequence[Command], until_ns: int
     ) -> tuple[list[Reply], list[str]]:
         """Apply the commands in one open transaction; return the answers, and the waiters of this client to wake."""
-        # In one order everywhere, so that two transactions cannot wait for each other.
+        # Lock names in the same order everywhere, so that two transactions cannot wait for each other.
         server_time = await connection.begin(sorted({command.name for command in commands}), until_ns)
         answers: list[Reply] = []
         woken: list[str] = []
@@ -336,7 +342,7 @@ class RemoteTransport(BaseTransport, Generic[C]):
         return moment._replace(silent=frozenset(each for each in clients if heartbeats.get(each, 0) <= overdue_us))
 
     async def ensure_connected(self, until_ns: int) -> None:
-        """Run an empty transaction, so that a restart of the server is noticed."""
+        """Run an empty transaction, so that the client notices a restart of the server."""
         await self._transact((), until_ns)
 
     def events(self) -> Sequence[EngineEvent]:
