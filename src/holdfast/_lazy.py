@@ -1,10 +1,10 @@
-"""Lazy exports of a package: a module is imported when one of its names is first used, so that imports stay quick."""
+"""Lazy exports of a package: the first use of a name imports its module, so that importing the package stays quick."""
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as typing's, which would have to be imported
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without the import of typing
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -46,13 +46,13 @@ class Clock(Protocol):
         """Return how long a real sleep until `until_ns` may last; `None` if only a wake-up ends it."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have `wake` called whenever time jumps; return a function that ends that."""
+        """Call `wake` whenever this clock jumps; return a function that stops these calls."""
 
 
 class SystemClock:
     """The machine's own clock."""
 
-    # Called many times in the life of a lease, so there is no frame of ours in between.
+    # A lease reads the clock many times, so this is a partial of the C function: a call needs no Python frame.
     now_ns = staticmethod(partial(time.clock_gettime_ns, _BOOT_CLOCK))
 
     def wall_us(self) -> int:
@@ -61,8 +61,8 @@ class SystemClock:
     def timeout_s(self, until_ns: int) -> float | None:
         return max(0, until_ns - self.now_ns()) / NS
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - it never jumps
-        return _nothing
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - this clock never jumps
+        return _no_op
 
 
 SYSTEM = SystemClock()
@@ -73,7 +73,7 @@ def ttl_ms(value: Seconds, *, setting: str = "ttl") -> int:
     try:
         return _ttl_ms(value, setting)
     except TypeError:
-        raise InvalidConfig(setting, value, _NUMBER) from None  # not hashable, so not even looked up
+        raise InvalidConfig(setting, value, _NUMBER) from None  # the cache refuses an unhashable value
 
 
 @lru_cache(maxsize=64, typed=True)
@@ -98,7 +98,7 @@ def duration_ms(value: Seconds, *, setting: str = "seconds") -> int:
 
 
 def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None:
-    """Return a checked timeout in nanoseconds; `None` waits for ever, 0 is one decision."""
+    """Return a checked timeout in nanoseconds; `None` waits for ever, 0 tries once."""
     if value is None:
         return None
 
@@ -111,12 +111,12 @@ def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None
 
 
 def jittered(span_ns: int, seed: int) -> int:
-    """Return up to a tenth less than `span_ns`, by the last bits of a clock, so that no two processes stay in step."""
+    """Shorten a span by up to a tenth, so that processes do not stay in step. `seed`: a clock reading."""
     return span_ns - span_ns * (seed & 0xFFFF) // 0x9FFFF
 
 
 def jittered_up(span_ns: int, seed: int) -> int:
-    """Return up to a tenth more than `span_ns`, for the same reason."""
+    """Lengthen a span by up to a tenth, for the same reason. `seed`: a clock reading."""
     return 2 * span_ns - jittered(span_ns, seed)
 
 
@@ -136,5 +136,5 @@ def _seconds(setting: str, value: Seconds) -> float:
     return seconds
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     return None

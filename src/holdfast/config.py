@@ -1,7 +1,7 @@
 """Settings from a URL and the environment, checked before any I/O.
 
-`connect()` without a URL takes `$HOLDFAST_URL`, and without that the embedded engine in the user's state directory.
-A password never leaves this module in readable form: only `shown_url` may be logged.
+`connect()` without a URL uses `$HOLDFAST_URL`; if that is not set either, the embedded engine in the user's state
+directory. A password never leaves this module in readable form: only the result of `shown_url` may be logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.names import is_unicode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-UNREADABLE = "it is no valid URL: the port must be a number, and special characters in a password percent-encoded"
+UNREADABLE = "it is not a valid URL: the port must be a number, and special characters in a password percent-encoded"
 URL_VARIABLE = "HOLDFAST_URL"
 NOT_SHOWN = "(not shown)"
 FENCE_MEMORY_S = 60.0
@@ -35,7 +35,10 @@ class Secret(str):
 
 
 class Settings(NamedTuple):
-    """Everything that an engine needs to open."""
+    """The settings from which an engine opens.
+
+    `source`: the caller's redis-py client, if it passed one instead of a URL. `chosen`: false for the default URL.
+    """
 
     scheme: str
     url: str
@@ -51,14 +54,14 @@ class Settings(NamedTuple):
         return f"Settings({self.url!r})"  # path, options and source may contain a password
 
     def refuse_options(self) -> None:
-        """Raise `InvalidConfig` for any option: an option without effect is a mistake. Its value may be a secret."""
+        """Raise `InvalidConfig` for any option: an option without effect is a mistake. The error hides its value."""
         for option in self.options:
             raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme} takes no options")
 
     def refuse_clock(self) -> None:
-        """Raise `InvalidConfig` if a hand-moved clock was given: only the memory engine can use one."""
+        """Raise `InvalidConfig` if the caller passed a clock of its own: only the memory engine can use one."""
         if self.clock is not SYSTEM:
-            raise InvalidConfig("clock", self.clock, "only memory:// takes a clock that is moved by hand")
+            raise InvalidConfig("clock", self.clock, "only memory:// takes a clock that a test moves")
 
 
 def url_setting(url: Any, environ: Mapping[str, str] = os.environ) -> str:
@@ -68,16 +71,16 @@ def url_setting(url: Any, environ: Mapping[str, str] = os.environ) -> str:
 
 
 @contextmanager
-def naming(url: Any, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
-    """Name the environment variable in an `InvalidConfig` about a URL that comes from there."""
+def naming_the_variable(url: Any, environ: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """In an `InvalidConfig` about a URL from the environment, name the variable as the setting to correct."""
     try:
         yield
     except InvalidConfig as error:
-        name, what = url_setting(url, environ), error.setting
-        if name == "url" or not (what == "url" or f"{what.removeprefix('option ')}=" in environ[URL_VARIABLE]):
+        name, setting = url_setting(url, environ), error.setting
+        if name == "url" or not (setting == "url" or f"{setting.removeprefix('option ')}=" in environ[URL_VARIABLE]):
             raise
         raise InvalidConfig(
-            name if what == "url" else f"{what} of {name}", error.value, error.rule
+            name if setting == "url" else f"{setting} of {name}", error.value, error.rule
         ) from error.__cause__
 
 
@@ -89,8 +92,8 @@ def settings(
     namespace: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Return the settings of the URL, or of the default one."""
-    with naming(url, environ):
+    """Return the settings for a URL or a redis-py client; with `None`, for the default URL."""
+    with naming_the_variable(url, environ):
         return _read(url, fence_memory, clock, namespace, environ)
 
 
@@ -108,7 +111,7 @@ def _read(
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
-        # The message of the parser may repeat a part of the password.
+        # The error of the parser may repeat a part of the password, so it is not chained.
         raise InvalidConfig("url", shown_url(text), UNREADABLE) from None
     if "#" in text:
         raise InvalidConfig("url", shown_url(text), "it contains a #; in a path or a password, write %23")
@@ -138,11 +141,11 @@ def _read(
 
 
 def _with_namespace(options: dict[str, str], namespace: Any) -> dict[str, str]:
-    """Return the options with the namespace, which the URL may name too. The engine accepts or refuses the option."""
+    """Add the namespace to the options; the URL may name the same one. The engine accepts or refuses the option."""
     if not isinstance(namespace, str):
         raise InvalidConfig("namespace", namespace, "it must be text")
     if options.get("namespace", namespace) != namespace:
-        raise InvalidConfig("namespace", namespace, "the URL names another one")
+        raise InvalidConfig("namespace", namespace, "the URL names another namespace")
     return options | {"namespace": namespace}
 
 
@@ -152,10 +155,10 @@ def shown_url(url: Any) -> str:
     if not found:
         scheme, rest = "", scheme
     if not rest.startswith("/"):
-        # Everything before the last @: a password that was not encoded may have any character, also a slash or a hash.
+        # Drop everything up to the last @: an unencoded password may contain any character, even a slash or a hash.
         rest = rest.rpartition("@")[2]
-    place = rest.partition("?")[0].partition("#")[0]
-    return f"{scheme}{found}{place}"
+    location = rest.partition("?")[0].partition("#")[0]
+    return f"{scheme}{found}{location}"
 
 
 def url_of(scheme: str, path: str | os.PathLike[str]) -> str:
@@ -170,7 +173,7 @@ def _default_url(environ: Mapping[str, str]) -> str:
     state = environ.get("XDG_STATE_HOME") or ""
     try:
         base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
-    except RuntimeError:  # a user that the system does not know
+    except RuntimeError:  # the system does not know this user, so there is no home directory
         base = Path()
     if not base.is_absolute():
         raise InvalidConfig("HOME", str(base), f"the state directory is unknown; set {URL_VARIABLE}")

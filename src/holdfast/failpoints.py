@@ -1,11 +1,11 @@
 """Named points where a test may stop the library.
 
-The rule: a point that is not armed does nothing and costs one look at one boolean. So points may stand in the middle of
-code whose order matters, where a test freezes or kills a process.
+The rule: a point that is not armed does nothing and costs the check of one boolean. So points may stand in the middle
+of code whose order matters, where a test freezes or kills a process.
 
 Inside one process a test arms a point with a callback. Across processes it names a directory in `HOLDFAST_FAILPOINTS`
 and puts a file `<point>.arm` there: the process that reaches the point writes its pid to `<point>.reached` and waits
-until `<point>.go` exists. The variable is read once, at import.
+until `<point>.go` exists. This module reads the variable once, at import.
 """
 
 from __future__ import annotations

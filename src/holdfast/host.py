@@ -1,4 +1,4 @@
-"""What the operating system knows: the filesystem of a path, the boot of the machine, and its errors."""
+"""Facts from the operating system: the filesystem of a path, the boot of the machine, the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _TRIES, _NAP_S = 25, 0.02
 
-# The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all else as it is.
+# The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all other characters as
+# they are.
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 # Filesystems that other machines or programs may change.
@@ -59,7 +60,7 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
 
 
 def boot_id() -> str:
-    """Return an id of this boot of the machine: times of another boot mean nothing."""
+    """Return an id of this boot of the machine: clock readings from another boot cannot be compared."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -72,22 +73,23 @@ def boot_id() -> str:
 def share_with_group(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
     """Give a file or folder the group and the mode of the folder it lies in, whatever umask and group its creator has.
 
-    A folder passes its group on to what is created inside, and is not writable for all users.
+    A folder passes its group on to new files inside it (setgid), and is not writable for all users.
     """
-    above, own = os.stat(folder), os.stat(what)
-    is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(above.st_mode & stat.S_IWGRP)
-    if is_shared and own.st_gid != above.st_gid:
-        with contextlib.suppress(PermissionError):  # its creator is not of that group
-            os.chown(what, -1, above.st_gid)
-    mode = above.st_mode & 0o2775 | 0o700 if is_folder else above.st_mode & 0o666 | 0o600
+    parent, own = os.stat(folder), os.stat(what)
+    is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(parent.st_mode & stat.S_IWGRP)
+    if is_shared and own.st_gid != parent.st_gid:
+        with contextlib.suppress(PermissionError):  # the creator does not belong to that group
+            os.chown(what, -1, parent.st_gid)
+    mode = parent.st_mode & 0o2775 | 0o700 if is_folder else parent.st_mode & 0o666 | 0o600
     os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
 
 
 def retry_denied(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
-    """Call `make`, and again for a moment if permission is denied: another process may be about to open a new folder.
+    """Call `make`; repeat it for half a second if permission is denied, because another process may be about to share
+    a new folder.
 
-    A network filesystem remembers for half a minute that a folder denied access, and asks the server again when the
-    folder is opened: so `folders`, those on the way, are opened.
+    A network filesystem remembers for half a minute that a folder denied access, and asks the server again when a
+    process opens the folder: so this function opens `folders`, the folders on the path.
     """
     for _ in range(_TRIES):
         with contextlib.suppress(PermissionError):

@@ -19,7 +19,7 @@ INFO_MAX_BYTES = 4096
 
 
 def checked_name(value: object, what: str = "a name") -> str:
-    """Return the name; raise `InvalidName` with the rule that it breaks. `what` is its role there, as "a key"."""
+    """Return the name if it is valid; else raise `InvalidName` with the broken rule. `what`: how the error calls it."""
     if type(value) is str and value.isascii() and "\x00" not in value and 0 < len(value) <= NAME_MAX_BYTES:
         return value
     if not isinstance(value, str):
@@ -40,7 +40,7 @@ def checked_name(value: object, what: str = "a name") -> str:
 
 
 def name_of(whole: str, key: object) -> str:
-    """Return the name of one key of something that has many, as `logins/ann`. No two pairs share a name."""
+    """Join the name of a rate limit, budget, guard or queue with one of its keys: `logins/ann`. Pairs never collide."""
     if not isinstance(key, str):
         raise InvalidName(key, f"a key must be text, not {type(key).__name__}")
     if not key:
@@ -51,12 +51,12 @@ def name_of(whole: str, key: object) -> str:
 
 
 def between_braces(name: str) -> str:
-    """Return a name as it stands between braces in the keys of a server: Redis Cluster computes its slot from that."""
+    """Escape a name for the hash tag `{...}` of a Redis key, from which Redis Cluster computes the slot."""
     return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
 
 
 def readable(name: str) -> str:
-    """Return a name as people read it. The name of a registry entry has a NUL inside, and a character for its kind."""
+    """Return a name for people to read. The name of a registry entry contains a NUL and a character for its kind."""
     if "\0" not in name:
         return name
     registry, _, entry = name.partition("\0")
@@ -75,8 +75,8 @@ def is_unicode(text: str) -> bool:
 def new_token() -> str:
     """Return sixteen random bytes as text: two attempts never share a token, on any machine.
 
-    Each token is drawn alone. Processes that were copied unnoticed (a fork in C, a machine restored twice) would share
-    a supply in memory. Both would hold under one token, and no engine could tell them apart.
+    Each token comes straight from the operating system, never from a buffer: two unnoticed copies of a process (a fork
+    in C, a machine restored twice) would share the buffer, hold under one token, and no engine could tell them apart.
     """
     return os.urandom(16).hex()
 
@@ -92,18 +92,18 @@ class Holder(NamedTuple):
 
     def __str__(self) -> str:
         if not self.host:
-            return self.label  # a successor that is expected, and has not come yet
+            return self.label  # the successor of a hand-off, which has not claimed the entry yet
         return f"{self.host}:{self.pid}" + (f" ({self.label})" if self.label else "")
 
     def packed(self) -> str:
-        """Return the text in which engines store it."""
+        """Return the holder as the text that engines store."""
         import json  # noqa: PLC0415 - once per client
 
         return json.dumps(self._asdict(), separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
     def unpacked(cls, text: str) -> Holder:
-        """Read a packed holder. Text that another version wrote is shown as it is, never trusted."""
+        """Read a packed holder. If another version wrote the text, return the text itself as the host."""
         import json  # noqa: PLC0415 - only for people
 
         try:
@@ -115,12 +115,12 @@ class Holder(NamedTuple):
 
 @lru_cache(maxsize=64)
 def holder_shown(packed: str) -> str:
-    """Return a packed holder for people. Cached, because contending processes meet the same few others often."""
+    """Return a packed holder as text for people. Cached, because a waiter sees the same few holders again and again."""
     return str(Holder.unpacked(packed))
 
 
 def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
-    """Return the `Holder` of this process. Without a label it takes the name of its pod, if it runs in one."""
+    """Return the `Holder` of this process. The default label is the name or IP address of its pod, if any."""
     if label == "":
         label = (os.environ.get("POD_NAME") or os.environ.get("POD_IP") or "")[:LABEL_MAX]
     if not isinstance(label, str) or len(label) > LABEL_MAX or not is_unicode(label):
@@ -132,7 +132,7 @@ def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
     try:
         size = len(json.dumps(info, ensure_ascii=False).encode())
     except (TypeError, ValueError, RecursionError):
-        raise InvalidConfig("info", info, "it must be a dictionary that JSON can carry") from None
+        raise InvalidConfig("info", info, "it must be a dictionary that JSON can encode") from None
     if size > INFO_MAX_BYTES or not isinstance(info, dict | None):
         raise InvalidConfig("info", info, f"it must be a dictionary of at most {INFO_MAX_BYTES} bytes as JSON")
 

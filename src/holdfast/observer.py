@@ -1,8 +1,8 @@
 """Events: one way to observe everything that matters, for logs, metrics and traces.
 
-An observer is any callable that takes an `Event`. The library calls it on the thread where the event happens, so it
-must return quickly; an exception that it raises is logged and dropped. Events carry names and numbers, never payloads
-or passwords.
+An observer is any callable that takes an `Event`. The library calls the observer on the thread where the event happens,
+so the observer must return quickly; the library logs and drops an exception that it raises. Events carry names and
+numbers, never payloads or passwords.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import NamedTuple
 from holdfast.names import readable
 
 log = logging.getLogger("holdfast")
-# The program decides where warnings go; without a handler of our own, Python would print them.
+# The program decides where warnings go; without a handler on this logger, Python would print them.
 log.addHandler(logging.NullHandler())
 DEBUG = logging.DEBUG
-# Called before events that report success, which most programs ignore: by the shortest way.
+# Callers check this before they emit an event about success, which most programs ignore. An alias is the quickest call.
 debugging = log.isEnabledFor
 
+# "Of no lease": the event is about the engine or a queue, and `name` is not the name of a lease.
 KINDS = (
     "granted",  # seconds: how long the caller waited
     "refused",  # not acquired; seconds: how long the caller waited
@@ -30,13 +31,13 @@ KINDS = (
     "lost",  # seconds: how long it was held; detail: why
     "released",  # seconds: how long it was held
     "release_delayed",  # the engine did not answer; the keeper goes on
-    "undone",  # a lease that no caller had was taken back
+    "undone",  # the library took back a lease that no caller got
     "delivery_abandoned",  # a release or an undo did not reach the engine and is not tried again; detail: why
     "duplicate",  # `once` found that the work was done before
     "rate_limited",  # a rate limit or a budget refused; seconds: after how long it may allow, if it may
-    "fenced",  # a guard refused a write, and the block of its lease ended by that
+    "fenced",  # a guard refused a write, and that error ended the block of the lease
     "unavailable",  # detail: why
-    "abandoned",  # a lease was dropped without a release
+    "abandoned",  # the program dropped a lease without releasing it
     "promise_changed",  # of no lease; detail: weaker, stronger or changed, and what
     "clock_jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
     "handler_failed",  # the work on a message failed; detail: how, and what becomes of the message
@@ -97,9 +98,9 @@ def emit(
     detail: str = "",
     lines: int = 1,
 ) -> None:
-    """Log an event and pass it to the observer. Nearly free if there is no observer and the log level is off.
+    """Log an event and pass it to the observer. The cost is small if there is no observer and the log level is off.
 
-    `lines` is how many events the log line stands for; 0 writes no line.
+    `lines`: the number of events that the log line stands for; 0 writes no line.
     """
     if "\0" in name:
         name = readable(name)

@@ -192,7 +192,7 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("ls", "--colour"): "No such option",
         ("lock", "x"): "No such command 'lock'",
         ("ls", "--url", "http://localhost"): "the scheme must be one of",
-        ("ls", "--url", "redis://user:hunter2@host:port"): "it is no valid URL",
+        ("ls", "--url", "redis://user:hunter2@host:port"): "it is not a valid URL",
         ("ls", "--url", "sqlite://leases.db"): "by its absolute path",
         ("ls", "--url", "file://leases"): "by its absolute path",
         ("break", "x"): "Missing option '--reason'",

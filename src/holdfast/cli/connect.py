@@ -6,7 +6,7 @@ A typing error in a path must lead to an error, not to a new empty place where n
 from __future__ import annotations
 
 import holdfast
-from holdfast.config import Settings, naming, settings, url_setting
+from holdfast.config import Settings, naming_the_variable, settings, url_setting
 from holdfast.engines import Capability, EngineDriver, Scope, find_driver
 from holdfast.errors import InvalidConfig
 
@@ -50,5 +50,5 @@ def refuse_missing(url: str | None) -> None:
 
 def _driver(url: str | None) -> tuple[Settings, EngineDriver]:
     wanted = settings(url)
-    with naming(url):
+    with naming_the_variable(url):
         return wanted, find_driver(wanted.scheme, wanted.url)
