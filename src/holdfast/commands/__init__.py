@@ -1,7 +1,7 @@
 """Commands and answers: the frozen messages between the core and an engine.
 
 They are named tuples, because those are quick to make and quick to import. An answer without data carries its own name,
-so that it is neither empty nor equal to another one.
+so that it is not an empty tuple and not equal to another answer.
 
 An engine answers one command in one atomic step. Every command but `Hit` may be sent twice: it carries the token of the
 attempt it belongs to, and the second answer is the same as the first. (A `Receive` lists the messages that its consumer

@@ -10,7 +10,7 @@ class Acquire(NamedTuple):
 
     `holder` is the packed `Holder` of the sender. Sent again by the holder, the command answers the same fence and
     restarts the ttl. Sent again by a waiter, it keeps the place, confirms an offer, and counts as a heartbeat. Sent by
-    a waiter without `wait`, it is the last request: the lease is granted now, or the waiter leaves the line.
+    a waiter without `wait`, it is the last request: the lease is granted now, or the waiter leaves the waiting line.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ReleaseLease(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """End a token that no caller has, whatever it got, and refuse it from now on."""
+    """End the lease, the offer or the wait of a token that no caller has, and refuse the token from now on."""
 
     name: str
     token: str
@@ -60,13 +60,13 @@ class Break(NamedTuple):
 
 
 class WaiterHeartbeat(NamedTuple):
-    """The heartbeat of this client's waiters for a name. The engine also brings the name's record to the present."""
+    """The heartbeat of this client's waiters for a name. The engine also applies the expiries that are due there."""
 
     name: str
 
 
 class WakeHolder(NamedTuple):
-    """Wake the holder, because there is something for it. Only a part of other commands."""
+    """Wake the holder, because its mailbox has a message. Only a part of other commands."""
 
     name: str
 
@@ -80,7 +80,8 @@ class Show(NamedTuple):
 class Granted(NamedTuple):
     """The token holds the lease with this fence; of a pool, the lease of this item.
 
-    `life` numbers the records that one name had after each other, on an engine that may forget; 0 on other engines.
+    `life`: on an engine that may forget, the number of this record among the records that the name has had; 0 on other
+    engines.
     """
 
     fence: int
@@ -91,8 +92,8 @@ class Granted(NamedTuple):
 class Busy(NamedTuple):
     """Another holder has the lease. `position` is the number of waiters ahead; `None` if this token is not in line.
 
-    Of a pool, the next item comes back in `remaining_ms`. An engine that may forget adds `all_ms`, after which all
-    items would have come back by themselves, and `life`, as in `Granted`.
+    Of a pool, the first lease of an item ends in `remaining_ms` unless renewed. An engine that may forget adds
+    `all_ms`, after which the leases of all items would have ended, and `life`, as in `Granted`.
     """
 
     holder: str
@@ -147,7 +148,7 @@ class HeartbeatReceived(NamedTuple):
 
 
 class LeaseParty(NamedTuple):
-    """One holder or waiter, as people see it."""
+    """One holder or waiter, for people to read."""
 
     holder: str
     token: str

@@ -68,8 +68,7 @@ class GetBalance(NamedTuple):
 class LimitDecision(NamedTuple):
     """Whether the action is allowed. `remaining` of `limit` is left in the window that is closest to its limit.
 
-    `retry_us`: the action stays refused for so long; 0 if it was allowed. `reset_us`: that window is empty after so
-    long.
+    `retry_us`: how long the action stays refused; 0 if it was allowed. `reset_us`: the time until that window is empty.
     """
 
     allowed: bool

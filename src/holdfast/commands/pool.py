@@ -44,7 +44,7 @@ class Extend(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Return the item; it stays unavailable for `cooldown_ms`. `tombstone` as in `Release`."""
+    """Return the item; it stays unavailable for `cooldown_ms`. `tombstone` as in `ReleaseLease`."""
 
     name: str
     item: str
@@ -105,7 +105,7 @@ class PoolHeartbeat(NamedTuple):
 
 
 class GetPoolStats(NamedTuple):
-    """Return the figures of the pool, and at most `limit` of its items and of its waiters."""
+    """Return statistics of the pool, and at most `limit` of its items and of its waiters."""
 
     name: str
     limit: int
@@ -130,7 +130,7 @@ class ItemSnapshot(NamedTuple):
 
 
 class PoolSnapshot(NamedTuple):
-    """The figures of a pool, some items and some waiters; `trouble` says why a listing is missing."""
+    """Statistics of a pool, some items and some waiters; `trouble` says why a listing is missing."""
 
     fence: int
     permits: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from holdfast.commands.queue import StoredMessage
 
-# The kind of a queue where an engine lists names, as pools and semaphores have theirs.
+# The kind under which an engine lists the names of queues, as it lists pools and semaphores under theirs.
 QUEUES = "queue"
 
 
@@ -128,8 +128,8 @@ class ConsistencyPage(NamedTuple):
     """One page of a check: where to continue, the values it read, and the faults that it proves by itself.
 
     Each fault is a kind, a value and an entry. `server` names the run of the server that answered; it is empty if the
-    user may not read that. Pages of two servers do not fit together: `at` has another meaning there, and a replica may
-    have put back a message that was received.
+    user has no permission to read it. Pages of two servers cannot be combined: `at` has another meaning on the other
+    server, and on a replica that took over, a message that was already received may be ready again.
     """
 
     at: str

@@ -77,7 +77,7 @@ class AtCapacity(NamedTuple):
 
 
 class HandedOff(NamedTuple):
-    """The entry is reserved for the claimer with this label, for so much longer."""
+    """The entry is reserved for the claimer with the label `successor`, for another `remaining_ms`."""
 
     successor: str
     remaining_ms: int
