@@ -1,4 +1,4 @@
-"""The rules: pure functions that decide every answer, without a clock, input or output.
+"""The rules: pure functions that decide every answer, without a clock or I/O.
 
 `table.RULES` maps each command to its rule.
 """

@@ -1,9 +1,9 @@
 """The rules of budgets: a reserved amount counts as spent until it is settled.
 
 A period begins with its first reservation and ends on the engine's calendar; then the whole budget is free again. An
-amount that is not settled becomes free after its hold, but its token stays known until the period ends. So an amount
-that was really spent is counted even if it is settled late or is more than was reserved. Each token is counted once,
-so a `Settle` may be resent at any time.
+amount that is not settled becomes free after its hold, but the account remembers its token until the period ends. So
+the account counts an amount that was really spent, even if its `Settle` is late or exceeds the reservation. The account
+counts each token once, so a client may resend a `Settle` at any time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
 from holdfast.rules.lease_record import Moment
 
-# How long a settled token stays known: several times as long as a client resends a `Reserve`.
+# How long the account remembers a settled token: several times as long as a client resends a `Reserve`.
 SETTLED_US = 10_000_000
 
 
 class ReservedAmount(NamedTuple):
-    """An amount that is reserved until `until_us`; 0 and `settled` once it was spent or refunded."""
+    """An amount that is reserved until `until_us`. After it was settled, the amount is 0 and `settled` is true."""
 
     amount: int
     until_us: int
@@ -27,7 +27,7 @@ class ReservedAmount(NamedTuple):
 
 
 class Account(NamedTuple):
-    """One period of one budget: its begin and end, the spent amount, and the reservations by token."""
+    """One period of one budget: its start and end, the spent amount, and the reservations by token."""
 
     began_us: int = 0
     ends_us: int = 0
@@ -40,16 +40,16 @@ def reserve(before: Account | None, command: Reserve, moment: Moment) -> tuple[A
     account = advance(before, moment)
     known = account.reservations.get(command.token)
     if known is not None and known.until_us > moment.wall_us:
-        return before, _spent(account, moment, ok=not known.settled)
+        return before, _balance(account, moment, ok=not known.settled)
     reserved = sum(each.amount for each in _open(account, moment))
     if 0 <= command.limit < account.spent + reserved + command.amount:
-        return before, _spent(account, moment, ok=False)
+        return before, _balance(account, moment, ok=False)
 
     if not account.ends_us:
         account = account._replace(began_us=moment.wall_us, ends_us=moment.wall_us + command.period_ms * 1000)
-    mine = ReservedAmount(command.amount, moment.wall_us + command.hold_ms * 1000, settled=False)
-    account = account._replace(reservations={**account.reservations, command.token: mine})
-    return account, _spent(account, moment, ok=True)
+    reservation = ReservedAmount(command.amount, moment.wall_us + command.hold_ms * 1000, settled=False)
+    account = account._replace(reservations={**account.reservations, command.token: reservation})
+    return account, _balance(account, moment, ok=True)
 
 
 def settle(before: Account | None, command: Settle, moment: Moment) -> tuple[Account | None, BudgetBalance]:
@@ -57,24 +57,24 @@ def settle(before: Account | None, command: Settle, moment: Moment) -> tuple[Acc
     account = advance(before, moment)
     known = account.reservations.get(command.token)
     if command.began_us != account.began_us or known is None or known.settled:
-        return before, _spent(account, moment, ok=known is not None)
+        return before, _balance(account, moment, ok=known is not None)
 
-    done = ReservedAmount(0, moment.wall_us + SETTLED_US, settled=True)
+    settled = ReservedAmount(0, moment.wall_us + SETTLED_US, settled=True)
     account = account._replace(
-        spent=account.spent + command.actual, reservations={**account.reservations, command.token: done}
+        spent=account.spent + command.actual, reservations={**account.reservations, command.token: settled}
     )
-    return account, _spent(account, moment, ok=True)
+    return account, _balance(account, moment, ok=True)
 
 
 def balance(before: Account | None, command: GetBalance, moment: Moment) -> tuple[Account | None, BudgetBalance]:  # noqa: ARG001
     """Return the balance. Changes nothing."""
-    return before, _spent(advance(before, moment), moment, ok=True)
+    return before, _balance(advance(before, moment), moment, ok=True)
 
 
 def advance(account: Account | None, moment: Moment) -> Account:
-    """Bring the account to the present, without tokens that were settled long ago.
+    """Return the account at this moment, without tokens that were settled long ago.
 
-    The account is discarded after its period, and if the calendar was set back by more than a period.
+    Return an empty account if the period has ended, or if the calendar was set back by more than a period.
     """
     if (
         account is None
@@ -105,9 +105,9 @@ def _open(account: Account, moment: Moment) -> list[ReservedAmount]:
     return [each for each in account.reservations.values() if not each.settled and each.until_us > moment.wall_us]
 
 
-def _spent(account: Account, moment: Moment, *, ok: bool) -> BudgetBalance:
+def _balance(account: Account, moment: Moment, *, ok: bool) -> BudgetBalance:
     open_ = _open(account, moment)
     reserved = sum(each.amount for each in open_)
     reset_us = account.ends_us - moment.wall_us if account.ends_us else 0
-    lapse_us = min((each.until_us - moment.wall_us for each in open_), default=reset_us)
-    return BudgetBalance(ok, account.spent, reserved, account.began_us, reset_us, min(lapse_us, reset_us))
+    hold_ends_us = min((each.until_us - moment.wall_us for each in open_), default=reset_us)
+    return BudgetBalance(ok, account.spent, reserved, account.began_us, reset_us, min(hold_ends_us, reset_us))

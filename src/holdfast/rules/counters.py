@@ -1,7 +1,7 @@
 """Counters: values stored under a name without a holder, a waiting line or a fence.
 
 Rate limits, budgets and the markers of `once` are counters. A rule takes the stored value (`None` if there is none) and
-a command, and returns the new value and the answer. Counters are stored beside the leases under (kind, name), so a
+a command, and returns the new value and the answer. Engines store counters under (kind, name), apart from leases, so a
 lease and a counter may have the same name.
 """
 

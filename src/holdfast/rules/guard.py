@@ -1,7 +1,7 @@
 """The rule of guards: which fences a protected resource accepts.
 
-It accepts a fence above the newest that it has seen, and the newest fence again from the same token; nothing else. The
-token matters because two servers that were split may have granted one fence twice.
+A resource accepts a fence above the newest that it has seen, and the newest fence again from the same token; it refuses
+all others. The token matters because two servers on both sides of a network split may have granted one fence twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Bearer(Protocol):
 
 
 class Stamp(NamedTuple):
-    """What a resource remembers of the newest holder: its fence and its token."""
+    """The fence and the token of the newest holder, which a resource remembers."""
 
     fence: int
     token: str
@@ -48,7 +48,7 @@ def admitted(name: str, newest: Stamp, stamp: Stamp) -> Stamp:
 
 
 def stamp_of(lease: Bearer) -> Stamp:
-    """Return the stamp of a lease; raise `InvalidConfig`, before any I/O, if it has no valid fence and token."""
+    """Return the stamp of a lease; raise `InvalidConfig`, before any I/O, if its fence or its token is invalid."""
     try:
         fence, token = lease.fence, lease.token
     except AttributeError:

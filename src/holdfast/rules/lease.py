@@ -1,8 +1,8 @@
 """The rules of a lease: who may hold it, which fence comes next, and who is next in the waiting line.
 
 Pure functions take a record and a command and return the next record and the answer, without a clock or I/O. Every rule
-first brings the record to the present (`advance`), then refuses, then grants; a command of the present holder skips the
-first step. An engine loads the record, calls the rule, stores what changed, and wakes the waiter that the step names.
+first applies due expiries (`advance`), then refuses, then grants; a command of the present holder skips the first step.
+An engine loads the record, calls the rule, stores the changes, and wakes the waiter that the step names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.rules.lease_record import NO_TOMBSTONES, HolderRecord, Moment, Rec
 
 OFFER_MAX_US = 1_000_000
 TOMBSTONE_US = 60_000_000
-# Why a token does not hold the lease. The Lua scripts take these constants too.
+# Why a token does not hold the lease. The Lua scripts use these constants too.
 EXPIRED, RELEASED, UNDONE, BROKEN = "expired", "released", "undone", "broken"
 NO_SUCH_LEASE = "no such lease"
 
@@ -48,12 +48,12 @@ class Step(NamedTuple):
 
 
 def next_fence(record: Record, moment: Moment) -> int:
-    """Return a fence above every earlier one, and above every fence that lost data could have held."""
+    """Return a fence above every earlier one, and above every fence granted before the engine lost its data."""
     return max(record.fence + 1, moment.wall_us)
 
 
 def advance(record: Record, moment: Moment) -> Record:
-    """Bring the record to the present: drop what has expired, and offer a free lease to the first live waiter."""
+    """Apply due expiries: drop an ended lease, dead waiters and tombstones, and offer a free lease to a live waiter."""
     if 0 < record.tombstones.ends_us <= moment.now_us:
         record = record._replace(tombstones=NO_TOMBSTONES)
     if record.waiters.clients and (moment.gone or moment.silent):
@@ -64,7 +64,7 @@ def advance(record: Record, moment: Moment) -> Record:
     if holder is not None and (holder.expires_us <= moment.now_us or holder.client in moment.gone):
         record = record._replace(holder=None)
         if holder.offered and holder.client not in moment.gone and holder.client not in moment.silent:
-            # The waiter lives and may only have missed the offer: it keeps a place in the waiting line, the last one.
+            # The waiter is alive and may only have missed the offer: it goes to the end of the waiting line.
             late = Waiter(holder.token, holder.client, holder.holder, holder.ttl_ms, moment.now_us)
             record = record._replace(waiters=record.waiters.joined(late))
 
@@ -76,7 +76,7 @@ def advance(record: Record, moment: Moment) -> Record:
 
 
 def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
-    """Offer the lease to this waiter for a short time, under a fence of its own; its next acquire confirms it."""
+    """Offer the lease to this waiter for a short time, under a new fence; the waiter's next acquire confirms it."""
     fence = next_fence(record, moment)
     lasts_us = min(waiter.ttl_ms * 1000, OFFER_MAX_US)
     holder = HolderRecord(
@@ -94,7 +94,7 @@ def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
 
 
 def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
-    """Grant, confirm an offer, put into the waiting line, or refuse: all in one atomic step."""
+    """Grant the lease, confirm an offer, add a waiter to the waiting line, or refuse: all in one atomic step."""
     if command.token == record.last:
         return Step(record, Refused(RELEASED))
     before = record
@@ -194,10 +194,10 @@ def break_(record: Record, command: Break, moment: Moment) -> Step:
 
 
 def waiter_heartbeat(record: Record, _command: WaiterHeartbeat, moment: Moment) -> Step:
-    """Answer a client's heartbeat, and wake its waiter again if that has not confirmed an offer yet.
+    """Answer a client's heartbeat, and wake its waiter again if the waiter has not confirmed an offer yet.
 
-    The answer says when the present lease ends, so that the client sends its next heartbeat just then: every client
-    with a waiter watches the holder, whatever place its waiters have.
+    The answer says when the present lease ends, so that the client sends its next heartbeat at that moment: every
+    client with a waiter watches the holder, whatever place its waiters have.
     """
     before, record = record, advance(record, moment)
     holder = record.holder
@@ -225,7 +225,7 @@ def show(record: Record, _command: Show, moment: Moment) -> Step:
 
 
 def wake_holder(record: Record, _command: WakeHolder, moment: Moment) -> Step:
-    """Wake the holder; change nothing. A waiter with an unconfirmed offer is woken by the offer instead."""
+    """Wake the holder; change nothing. A waiter with an unconfirmed offer is not a holder yet."""
     holder = advance(record, moment).holder
     if holder is None or holder.offered:
         return Step(record, NotHeld("no owner"))
@@ -239,7 +239,7 @@ def forget_at_us(record: Record, memory_us: int) -> int:
 
 
 def _holds(holder: HolderRecord | None, token: str, moment: Moment) -> bool:
-    """Return whether this token has the lease or the offer now; then `advance` would change nothing that matters."""
+    """Return whether this token has the lease or the offer now; then `advance` need not run."""
     if holder is None or holder.token != token or holder.expires_us <= moment.now_us:
         return False
     return holder.client not in moment.gone
@@ -255,12 +255,12 @@ def _not_held(record: Record, token: str, moment: Moment) -> NotHeld:
 
 
 def _remaining_ms(holder: HolderRecord, moment: Moment) -> int:
-    """Return how long the lease lasts, rounded up, so that a command that is sent then finds it ended."""
+    """Return how long the lease lasts, rounded up, so that a command at that time finds the lease ended."""
     return -(-(holder.expires_us - moment.now_us) // 1000)
 
 
 def _woken(before: Record, after: Record) -> HolderRecord | None:
-    """Return the waiter to whom this step offered the lease, if it did."""
+    """Return the waiter to which this step offered the lease, if any."""
     holder = after.holder
     if holder is None or not holder.offered:
         return None

@@ -1,7 +1,7 @@
 """The state that the rules of a lease work on: a name's record, its waiting line, and the tombstones of ended tokens.
 
-All of them are values: a change returns a new value, and the old one stays as it was. The rules use the waiting line
-and the tombstones through small protocols, so that an engine can look up single rows instead of loading everything.
+All of them are immutable values: a change returns a new value. The rules use the waiting line and the tombstones
+through small protocols, so that an engine can look up single rows instead of loading all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SWEEP_MIN = 64
 
 
 class HolderRecord(NamedTuple):
-    """The holder of a lease, or the waiter to whom it is offered."""
+    """The holder of a lease, or the waiter that has an offer (`offered`)."""
 
     token: str
     client: str
@@ -38,7 +38,7 @@ class Waiter(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """A token that has ended. The engine refuses late commands with it until the tombstone expires."""
+    """A token that has ended. The engine refuses late commands with this token until the tombstone expires."""
 
     token: str
     until_us: int
@@ -54,19 +54,19 @@ class Line(Protocol):
         """The clients that wait, with the number of waiters of each."""
 
     def first(self) -> Waiter | None:
-        """Return the waiter whose turn it is next."""
+        """Return the first waiter in line."""
 
     def find(self, token: str) -> Waiter | None:
         """Return the waiter with this token."""
 
     def place(self, token: str) -> int | None:
-        """Return how many waiters are ahead of it; `None` if it does not wait."""
+        """Return how many waiters are ahead of this token; `None` if it does not wait."""
 
     def joined(self, waiter: Waiter) -> Line:
         """Return the line with one more waiter at the end."""
 
     def without(self, token: str) -> Line:
-        """Return the line without that waiter; the same line if it is not there."""
+        """Return the line without this waiter; the same line if the token does not wait."""
 
     def without_clients(self, dead: AbstractSet[str]) -> Line:
         """Return the line without every waiter of these clients."""
@@ -77,17 +77,17 @@ class Line(Protocol):
 
 
 class Tombstones(Protocol):
-    """The ended tokens of a name. An expired tombstone is not found, though it may still be stored."""
+    """The ended tokens of a name. `find` ignores an expired tombstone, although it may still be stored."""
 
     @property
     def ends_us(self) -> int:
-        """When the last of them expires; 0 if there is none."""
+        """When the last tombstone expires; 0 if there is none."""
 
     def find(self, token: str, now_us: int) -> Tombstone | None:
         """Return the tombstone of this token, if it has not expired."""
 
     def with_tombstone(self, tombstone: Tombstone, now_us: int) -> Tombstones:
-        """Return them with one more, or with another one for the same token."""
+        """Return the tombstones with this one added; it replaces an older one for the same token."""
 
 
 class Waiters:
@@ -144,7 +144,7 @@ class Waiters:
 
 
 class MemoryTombstones:
-    """Tombstones in memory. Expired ones are removed when they may be half of all."""
+    """Tombstones in memory. A sweep removes expired ones whenever the number has doubled since the last sweep."""
 
     __slots__ = ("_by_token", "_sweep_at", "ends_us")
 
@@ -187,7 +187,7 @@ NO_TOMBSTONES = MemoryTombstones({}, 0)
 
 
 class Record(NamedTuple):
-    """Everything that an engine stores about one name."""
+    """The data that an engine stores about one name. `last`: the token that released the lease last."""
 
     fence: int = 0
     holder: HolderRecord | None = None
@@ -198,10 +198,10 @@ class Record(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What the engine knows as it answers: its clocks, the client that sent the command, and which clients are dead.
+    """The engine's knowledge at the moment of an answer: its clocks, the sender's client, and which clients are dead.
 
-    `gone` are clients that are proven dead: their leases end at once. `silent` are clients without a recent heartbeat:
-    their waiters leave the line, and their leases run to the end of the ttl.
+    `gone`: clients that are proven dead; their leases end at once. `silent`: clients without a recent heartbeat; their
+    waiters leave the line, and their leases run to the end of the ttl.
     """
 
     now_us: int
@@ -212,7 +212,7 @@ class Moment(NamedTuple):
 
 
 def counted(clients: Mapping[str, int], client: str, more: int) -> dict[str, int]:
-    """Return the counts after adding `more` to one client; a client with none left is dropped."""
+    """Return the counts after adding `more` to one client, without a client whose count is 0."""
     counts = dict(clients)
     counts[client] = counts.get(client, 0) + more
     if not counts[client]:

@@ -1,11 +1,12 @@
 """The rules of rate limits: how many hits in which period, and how a rate is written.
 
 There are two methods. A sliding window counts the hits of the last period: never more than the limit in any window.
-Smoothing (GCRA) lets the allowance grow back evenly. Several windows give one decision: a hit that one of them refuses
-is counted in none.
+Smoothing (GCRA) lets the allowance grow back evenly. Several windows give one decision: if one window refuses a hit, no
+window counts it.
 
-Only the engine's clock counts. If it is set back, time stands still here until it has caught up, for at most one
-period. The steps and their order are those of lua/counters/hit.lua; a property test compares the two.
+Only the engine's clock counts. If that clock is set back, these rules use the time of the last hit until the clock has
+caught up, for at most one period. lua/counters/hit.lua has the same steps in the same order; a property test compares
+the two.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.commands import Done, Hit, LimitDecision, ResetCounter
 from holdfast.errors import InvalidConfig
 from holdfast.rules.lease_record import Moment
 
-# Up to this limit every hit is an entry of the log; above it, the hits of a hundredth of the period share an entry.
+# Up to this limit, the log has one entry per hit; above it, the hits within a hundredth of the period share an entry.
 GRAINS = 100
 COUNT_MAX = 1_000_000_000
 PERIOD_MAX_US = 31 * 86400 * 1_000_000
@@ -46,7 +47,7 @@ def rates(text: object) -> Rates:
     if not 1 <= len(found) <= WINDOWS_MAX:
         raise InvalidConfig("rate", text, f"{_EXAMPLE}: 1 to {WINDOWS_MAX} windows")
     if len({period_us for _, period_us in found}) < len(found):
-        raise InvalidConfig("rate", text, "each period may be named once")
+        raise InvalidConfig("rate", text, "it must name each period only once")
     return tuple(sorted(found, key=lambda rate: rate[1]))
 
 
@@ -54,27 +55,27 @@ def _rate(text: str, part: str) -> tuple[int, int]:
     match = _RATE.fullmatch(part)
     if match is None:
         raise InvalidConfig("rate", text, _EXAMPLE)
-    count, many, unit_name = match.groups()
+    count, units, unit_name = match.groups()
     unit = _UNITS.get(unit_name.lower())
     if unit is None:
         raise InvalidConfig(
             "rate", text, f"{unit_name!r} is not a unit of time: use second, minute, hour, day, or ms, s, m, h, d"
         )
-    period_us = int(many or "1") * unit
+    period_us = int(units or "1") * unit
     if not 1 <= int(count) <= COUNT_MAX or not 1_000 <= period_us <= PERIOD_MAX_US:
         raise InvalidConfig("rate", text, f"it must be 1 to {COUNT_MAX} in a millisecond to 31 days")
     return int(count), period_us
 
 
 def share_of(rates: Rates, share: float) -> Rates:
-    """Return the rates that one process may admit by itself: that share of each window, at least one."""
+    """Return the rates that one process allows without the engine: this share of each limit, at least one hit."""
     return tuple((max(1, int(count * share)), period_us) for count, period_us in rates)
 
 
 class Log(NamedTuple):
-    """The hits of the last period: the newest entry, the older ones in order, and the sum of all.
+    """The hits of the last period: the newest entry, the older entries in order, and the sum of all.
 
-    An entry counts from its last hit, so the earlier hits of the entry count a little longer, never shorter.
+    An entry expires one period after its last hit, so its earlier hits count a little longer, never shorter.
     """
 
     begin_us: int = 0
@@ -85,7 +86,7 @@ class Log(NamedTuple):
 
 
 class Level(NamedTuple):
-    """How much of the allowance is used, as the time until it has grown back, at the moment of the last hit."""
+    """The used allowance at the moment of the last hit, as the time until it has grown back."""
 
     level_us: float = 0.0
     last_us: int = 0
@@ -96,7 +97,7 @@ Windows: TypeAlias = tuple[Window, ...]
 
 
 class _View(NamedTuple):
-    """The figures of one window now."""
+    """The state of one window now, as the decision reports it."""
 
     remaining: int
     limit: int
@@ -126,7 +127,7 @@ def hit(before: Windows | None, command: Hit, moment: Moment) -> tuple[Windows |
     return tuple(windows), LimitDecision(True, *_tightest(views))
 
 
-def reset(before: Windows | None, command: ResetCounter, moment: Moment) -> tuple[None, Done]:  # noqa: ARG001 - the signature of all
+def reset(before: Windows | None, command: ResetCounter, moment: Moment) -> tuple[None, Done]:  # noqa: ARG001 - the signature of all rules
     """Delete the counter."""
     return None, Done()
 
@@ -143,7 +144,7 @@ def _view(method: _Method, window: Any, rate: tuple[int, int], command: Hit, mom
 
 
 def _tightest(views: list[_View]) -> _View:
-    """Return the window with the least remaining; if several have as little, the one that takes longest to empty."""
+    """Return the window with the fewest hits left; among equal windows, the one that takes longest to empty."""
     return min(views, key=lambda view: (view.remaining, -view.reset_us))
 
 
@@ -153,24 +154,24 @@ def _tightest(views: list[_View]) -> _View:
 def _current_log(log: Log, period_us: int, now_us: int) -> Log:
     if log.last_us + period_us <= now_us or log.last_us - period_us > now_us:
         return Log()  # every hit is too old, or the clock was set back by more than a period
-    gone = 0
-    while gone < len(log.older) and log.older[gone][0] + period_us <= now_us:
-        gone += 1
-    if not gone:
+    expired = 0
+    while expired < len(log.older) and log.older[expired][0] + period_us <= now_us:
+        expired += 1
+    if not expired:
         return log
-    return log._replace(total=log.total - sum(amount for _, amount in log.older[:gone]), older=log.older[gone:])
+    return log._replace(total=log.total - sum(amount for _, amount in log.older[:expired]), older=log.older[expired:])
 
 
 def _log_retry_us(log: Log, rate: tuple[int, int], cost: int, now_us: int) -> int:
     count, period_us = rate
-    short = log.total + cost - count
-    if short <= 0:
+    excess = log.total + cost - count
+    if excess <= 0:
         return 0
     if cost > count:
-        return period_us  # never under this limit; but the limit may change
+        return period_us  # this limit never allows such a cost, but the limit may change
     for at_us, amount in log.older:
-        short -= amount
-        if short <= 0:
+        excess -= amount
+        if excess <= 0:
             return at_us + period_us - now_us
     return log.last_us + period_us - now_us
 
@@ -218,7 +219,7 @@ def _level_taken(level: Level, rate: tuple[int, int], cost: int, now_us: int) ->
 
 
 class _Method(NamedTuple):
-    """A method of counting: bring a window to the present, compute the retry time and the rest, and count a hit."""
+    """A method of counting: drop expired hits, compute the retry time and the hits left, and count a hit."""
 
     empty: Any
     advance: Callable[[Any, int, int], Any]
@@ -237,4 +238,4 @@ def unpacked(kind: str, stored: list[list[Any]]) -> Windows:
 
 
 def _log(begin_us: int, last_us: int, amount: int, total: int, older: list[list[int]]) -> Log:
-    return Log(begin_us, last_us, amount, total, tuple((at_us, many) for at_us, many in older))
+    return Log(begin_us, last_us, amount, total, tuple((at_us, hits) for at_us, hits in older))

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from holdfast.rules import Moment
     from holdfast.rules.counters import CounterRule
 
-_AT_ONCE = 4
+_DELETE_MAX = 4
 
 
 class MemoryCounters:
-    """The counters, by kind and name. The caller makes sure that only one thread uses it at a time."""
+    """The counters, by kind and name. Not thread-safe: the caller holds a lock."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[Any, int]] = {}
@@ -44,7 +44,7 @@ class MemoryCounters:
         return answer
 
     def _forget(self, now_us: int) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_DELETE_MAX):
             if not self._ends or self._ends[0][0] > now_us:
                 return
             _, key = heapq.heappop(self._ends)

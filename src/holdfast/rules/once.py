@@ -53,8 +53,8 @@ def begin(parts: Parts, command: BeginOnce, moment: Moment) -> Any:  # noqa: ARG
 def finish(parts: Parts, command: FinishOnce, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Release the lease and store the marker.
 
-    Only the copy of the command that releases stores it: a later copy must not restore a marker that was deleted in
-    between. A token that was only offered the lease stores none either, because its caller never did the work.
+    Only the copy of the command that releases the lease stores the marker: a later copy must not restore a marker that
+    was deleted in between. A token with an unconfirmed offer stores no marker either: its caller never did the work.
     """
     now = parts.lease(Show(command.name))
     answer = parts.lease(command.release)

@@ -1,8 +1,8 @@
-"""The rules of pools: which waiter gets which item, when an item becomes available again, who is next.
+"""The rules of pools: which waiter gets which item, and when an item becomes available again.
 
 A rule takes the state of a pool, a command and the moment; it changes the state and returns the answer. Rules use no
-clock and do no I/O. Every rule first brings the state to the present (`advance`), then refuses, then grants. After each
-step no item is free that a waiter may use, so a newcomer that finds a free item overtakes no waiter.
+clock and do no I/O. Every rule first applies due expiries (`advance`), then refuses, then grants. After each step, no
+free item is left that a waiter may use, so a newcomer that finds a free item overtakes no waiter.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _SPREAD_BELOW, _SPREAD_PART = 2**32, 2**26
 
 
 def next_fence(state: PoolState, moment: Moment) -> int:
-    """Return a fence above all earlier fences of the pool, so that it grows even for an item that came back."""
+    """Return a fence above all earlier fences of the pool, even for an item that was removed and added again."""
     state.fence = max(state.fence + 1, moment.wall_us)
     return state.fence
 
 
 def advance(state: PoolState, moment: Moment) -> list[Wakeup]:
-    """Bring the state to the present: expire leases, offers and cooldowns, then offer the free items to waiters."""
+    """Apply due expiries of leases, offers and cooldowns, then offer the free items to waiters."""
     dead_clients = moment.gone | moment.silent
     if dead_clients:
         state.waiting_line.drop(dead_clients)
@@ -80,12 +80,12 @@ def _expire(state: PoolState, item: ItemRecord, moment: Moment) -> None:
         # The outcome of a dead or lost borrower's work is unknown, so the item cools first.
         state.put(_without_lease(item)._replace(state=COOLING, back_us=until_us))
         return
-    lives = item.client not in moment.gone and item.client not in moment.silent
-    if item.state == OFFERED and lives and (state.size or state.kind == RWLOCK):
+    alive = item.client not in moment.gone and item.client not in moment.silent
+    if item.state == OFFERED and alive and (state.size or state.kind == RWLOCK):
         # The waiter is alive and may only have missed the wake-up: it rejoins at the end of the waiting line. An empty
         # pool has no waiting line.
-        late = (item.token, item.client, item.holder, item.ttl_ms, moment.now_us, item.cooldown_ms, item.share)
-        state.waiting_line.join(PoolWaiter(*late))
+        fields = (item.token, item.client, item.holder, item.ttl_ms, moment.now_us, item.cooldown_ms, item.share)
+        state.waiting_line.join(PoolWaiter(*fields))
     _free(state, item)
 
 
@@ -152,7 +152,7 @@ def borrow(state: PoolState, command: Borrow, moment: Moment) -> RuleResult:
             _create_permits(state, command.permits)
         item = state.taken_by(command.token)
         wakeups = [wakeup for wakeup in wakeups if wakeup.token != command.token]
-    # No waiter may use an item that is free now. Only in a read-write lock any waiter might.
+    # No waiter may use an item that is free now. Only a read-write lock needs the check for waiters.
     line = state.waiting_line
     if item is None and line.find(command.token) is None and not (state.kind == RWLOCK and len(line)):
         item = _pick(state, command.token, Share(command.tag, command.share_ppm))
@@ -193,8 +193,8 @@ def _wait(state: PoolState, command: Borrow, moment: Moment) -> Busy:
     elif place is not None and (empty or not command.wait):
         state.waiting_line.leave(command.token)
         place = None
-    others = not share.whole and state.next_free(Share()) is not None
-    reason = EMPTY_POOL if empty else SHARE_USED_UP if others else BUSY if state.kind == RWLOCK else ALL_BUSY
+    others_free = not share.whole and state.next_free(Share()) is not None
+    reason = EMPTY_POOL if empty else SHARE_USED_UP if others_free else BUSY if state.kind == RWLOCK else ALL_BUSY
     return Busy("", state.fence, _next_ms(state, moment), place, reason)
 
 
@@ -204,7 +204,7 @@ def extend(state: PoolState, command: Extend, moment: Moment) -> RuleResult:
     if item is None or item.state != LENT or item.token != command.token or item.back_us <= moment.now_us:
         wakeups = advance(state, moment)
         return RuleResult(_not_held(state, command.token, moment), wakeups)
-    # Never move the end closer: a renewal that a longer one overtook must not shorten the lease.
+    # Never move the end closer: if a longer renewal arrives first, the shorter one must not shorten the lease.
     back_us = max(item.back_us, moment.now_us + command.ttl_ms * 1000)
     state.put(item._replace(ttl_ms=command.ttl_ms, back_us=back_us))
     return RuleResult(Renewed(), [])
@@ -231,7 +231,7 @@ def _cool_or_free(state: PoolState, item: ItemRecord, cooldown_ms: int, moment: 
         return offer_free_items(state, moment)
     back_us = moment.now_us + cooldown_ms * 1000
     state.put(_without_lease(item)._replace(state=COOLING, back_us=back_us, cooldown_ms=cooldown_ms))
-    # The item may become available earlier than any the first waiters know of, so they send their command again.
+    # This item may become available earlier than the first waiters expect, so wake them to send their command again.
     return [Wakeup(waiter.client, waiter.token) for waiter in _first_waiters(state)]
 
 
@@ -275,28 +275,28 @@ def cool_item(state: PoolState, command: CoolItem, moment: Moment) -> RuleResult
 def change(state: PoolState, command: ChangePool, moment: Moment) -> RuleResult:
     """Add, remove or replace items: the whole change or nothing."""
     wakeups = advance(state, moment)
-    wanted = dict.fromkeys(command.items)
+    named = dict.fromkeys(command.items)
     if command.operation == "set":
-        going = [name for name in state.names() if name not in wanted]
+        removed = [name for name in state.names() if name not in named]
     else:
-        going = list(wanted) if command.operation == "remove" else []
-    found = {name: state.find(name) for name in (*wanted, *going)}
-    absent = tuple(name for name in going if (item := found[name]) is None or item.leaving)
+        removed = list(named) if command.operation == "remove" else []
+    found = {name: state.find(name) for name in (*named, *removed)}
+    absent = tuple(name for name in removed if (item := found[name]) is None or item.leaving)
     if absent:
         return RuleResult(UnknownItems(absent), wakeups)
-    lent = tuple(sorted(name for name in going if (item := found[name]) is not None and item.taken))
+    lent = tuple(sorted(name for name in removed if (item := found[name]) is not None and item.taken))
     if lent and not command.leave:
         return RuleResult(ItemsStillLent(lent), wakeups)
 
     added = 0
-    for name in () if command.operation == "remove" else wanted:
+    for name in () if command.operation == "remove" else named:
         item = found[name]
         if item is None:
             state.put(ItemRecord(name, FREE, _spread(command.seed, added)))
         elif item.leaving:
             state.put(item._replace(leaving=False))
         added += item is None or item.leaving
-    for name in going:
+    for name in removed:
         item = found[name]
         assert item is not None
         if item.state == FREE:
@@ -306,25 +306,28 @@ def change(state: PoolState, command: ChangePool, moment: Moment) -> RuleResult:
     state.permits = command.permits
     state.reset_shares()
     wakeups += offer_free_items(state, moment) if state.size else _dismiss_waiters(state)
-    return RuleResult(PoolChanged(added, len(going), lent), wakeups)
+    return RuleResult(PoolChanged(added, len(removed), lent), wakeups)
 
 
 def _spread(seed: int, number: int) -> int:
-    """Return the order of a new item: below that of any used item, and different per seed. No step exceeds 53 bits."""
-    placed = seed * (2 * number + 1) % _SPREAD_BELOW
-    part = placed % _SPREAD_PART
-    return (part * part + placed) % _SPREAD_BELOW
+    """Return the order of a new item: a pseudo-random number by seed, below the order of any used item.
+
+    No intermediate result exceeds 53 bits, so that Lua computes the same number.
+    """
+    mixed = seed * (2 * number + 1) % _SPREAD_BELOW
+    low = mixed % _SPREAD_PART
+    return (low * low + mixed) % _SPREAD_BELOW
 
 
 def _dismiss_waiters(state: PoolState) -> list[Wakeup]:
-    """Empty the waiting line of a pool without items; return its waiters, so that they wake up and learn it."""
+    """Empty the waiting line of a pool without items; return wake-ups, so that the waiters learn of it."""
     waiting = state.waiting_line.first(len(state.waiting_line))
     state.waiting_line.drop(set(state.waiting_line.clients))
     return [Wakeup(waiter.client, waiter.token) for waiter in waiting]
 
 
 def _create_permits(state: PoolState, permits: int) -> None:
-    """Create the permits of a new semaphore; they are lent in the order of their numbers."""
+    """Create the permits of a new semaphore, to be lent in the order of their numbers."""
     for number in range(1, permits + 1):
         state.put(ItemRecord(str(number), FREE, number))
     state.permits = permits
@@ -332,7 +335,7 @@ def _create_permits(state: PoolState, permits: int) -> None:
 
 
 def heartbeat(state: PoolState, _command: PoolHeartbeat, moment: Moment) -> RuleResult:
-    """Record that a client's waiters are alive; wake up again those that have not confirmed an offer."""
+    """Answer the heartbeat of a client's waiters; wake again each waiter that has not confirmed an offer."""
     wakeups = advance(state, moment)
     offered = sorted(state.offers(moment.client), key=lambda item: item.token)
     known = {wakeup.token for wakeup in wakeups}
@@ -341,7 +344,7 @@ def heartbeat(state: PoolState, _command: PoolHeartbeat, moment: Moment) -> Rule
 
 
 def pool_stats(state: PoolState, command: GetPoolStats, moment: Moment) -> RuleResult:
-    """Return the figures of the pool, with some of its items and waiters."""
+    """Return statistics of the pool, with some of its items and waiters."""
     wakeups = advance(state, moment)
     lent, cooling, free = state.counts()
     items = tuple(_snapshot(item, moment) for item in state.first(command.limit))
@@ -349,8 +352,8 @@ def pool_stats(state: PoolState, command: GetPoolStats, moment: Moment) -> RuleR
         LeaseParty(waiter.holder, waiter.token, 0, (moment.now_us - waiter.since_us) // 1000, 0)
         for waiter in state.waiting_line.first(command.limit)
     )
-    figures = (state.fence, state.permits, state.size, lent, cooling, free, len(state.waiting_line))
-    return RuleResult(PoolSnapshot(*figures, items, waiters), wakeups)
+    counts = (state.fence, state.permits, state.size, lent, cooling, free, len(state.waiting_line))
+    return RuleResult(PoolSnapshot(*counts, items, waiters), wakeups)
 
 
 def _snapshot(item: ItemRecord, moment: Moment) -> ItemSnapshot:
@@ -369,9 +372,9 @@ def _not_held(state: PoolState, token: str, moment: Moment) -> NotHeld:
 
 
 def _next_ms(state: PoolState, moment: Moment) -> int:
-    """Return the time until an item is available again; for a read-write lock, until all holders have left.
+    """Return the time until an item is available again; for a read-write lock, until all leases have ended.
 
-    Rounded up, so that a command sent then finds the item available.
+    Rounded up, so that a command at that time finds the item available.
     """
     back_us = state.last_back_us() if state.kind == RWLOCK else state.next_back_us()
     return max(1, -(-(back_us - moment.now_us) // 1000)) if back_us else 0

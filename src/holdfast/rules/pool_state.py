@@ -119,13 +119,13 @@ class PoolState(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of items without those that leave when returned."""
+        """The number of items, without leaving ones."""
 
     def counts(self) -> tuple[int, int, int]:
         """Return how many items are taken, cooling and free."""
 
     def watched(self) -> AbstractSet[str]:
-        """Return the clients whose heartbeats matter: those that wait, and those with an offer."""
+        """Return the clients whose heartbeats matter: clients with a waiter or an offer."""
 
     def find(self, name: str) -> ItemRecord | None:
         """Return the item of this name."""
@@ -155,10 +155,10 @@ class PoolState(Protocol):
         """Remove the item."""
 
     def names(self) -> list[str]:
-        """Return the names of the items without those that leave when returned."""
+        """Return the names of the items, without leaving ones."""
 
     def first(self, limit: int) -> list[ItemRecord]:
-        """Return at most `limit` items: first those that become available next, then the free ones in lending order."""
+        """Return at most `limit` items: first the taken and cooling ones by their end, then the free ones in order."""
 
     def reset_shares(self) -> None:
         """Forget the shares, because the items changed."""
@@ -170,7 +170,7 @@ def share_size(size: int, ppm: int) -> int:
 
 
 def chosen(names: Iterable[str], share: Share, size: int) -> list[str]:
-    """Return the items of a share: those with the lowest hash of tag and name. So each tag keeps its own items."""
+    """Return the items of a share: the items with the lowest hash of tag and name. So each tag keeps its own items."""
 
     def rank(name: str) -> tuple[str, str]:
         return sha1(f"{share.tag}\n{name}".encode()).hexdigest(), name  # noqa: S324 - Lua scripts have only SHA-1; no secret
@@ -228,7 +228,7 @@ class MemoryPoolWaitingLine:
 
 
 class _Order:
-    """Names ordered by a number, lowest first. `lowest` skips the pairs that have changed since they were added."""
+    """Names ordered by a number, lowest first. `lowest` skips pairs whose number is no longer the current one."""
 
     def __init__(self, pairs: Iterable[tuple[int, str]] = ()) -> None:
         self._heap = list(pairs)

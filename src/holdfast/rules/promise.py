@@ -1,7 +1,6 @@
-"""The promise of an engine as a value: how it is shown, compared, and checked against what a program requires.
+"""The promise of an engine as a value: print it, compare two, and check it against the words that a program requires.
 
-Levels and scopes are ordered: each includes all that come before it. A program that requires one accepts every later
-one.
+Levels and scopes are ordered: each includes all earlier ones. A program that requires a level accepts every later one.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class Caveat(NamedTuple):
 class Promise(NamedTuple):
     """What a program may rely on: print it, compare it, or refuse to start without it.
 
-    `reasons` explain the level, `caveats` are its exceptions, `unseen` lists what could not be checked, and `changes`
-    what would make it stronger. `facts` are pairs of a setting and its value; `None` if it could not be read.
+    `reasons` explain the level. `caveats` are its exceptions. `unseen`: the facts that could not be checked. `changes`:
+    the changes that would make the promise stronger. `facts`: pairs of a setting and its value; `None` if unreadable.
     """
 
     engine: str
@@ -80,7 +79,7 @@ class Promise(NamedTuple):
         return "\n".join(lines)
 
     def advice(self, missing: Iterable[str]) -> tuple[str, ...]:
-        """Return what to do for required words that it lacks: settings where they help, else another engine."""
+        """Return what to do about the missing words: change settings if that helps, else use another engine."""
         advice: list[str] = []
         for word in missing:
             helps = bool(self.changes) and word not in (*SCOPES, FAILOVER)
@@ -94,9 +93,9 @@ class Promise(NamedTuple):
         return self._asdict() | lists | {"caveats": caveats, "facts": dict(self.facts)}
 
 
-def weaker(one: str, other: str) -> str:
+def weaker(first: str, second: str) -> str:
     """Return the weaker of two levels."""
-    return min(one, other, key=LEVELS.index)
+    return min(first, second, key=LEVELS.index)
 
 
 def required(words: str | Iterable[str]) -> tuple[str, ...]:
@@ -110,10 +109,10 @@ def required(words: str | Iterable[str]) -> tuple[str, ...]:
 
 def missing(promise: Promise, wanted: Iterable[str]) -> tuple[str, ...]:
     """Return the required words that the promise does not include."""
-    return tuple(word for word in wanted if not _holds(promise, word))
+    return tuple(word for word in wanted if not _includes(promise, word))
 
 
-def _holds(promise: Promise, word: str) -> bool:
+def _includes(promise: Promise, word: str) -> bool:
     if word in LEVELS:
         return LEVELS.index(promise.level) >= LEVELS.index(word)
     if word in SCOPES:

@@ -30,11 +30,12 @@ from holdfast.commands import (
 )
 from holdfast.rules.lease_record import Moment
 
-# A mailbox holds at most this many messages, returns at most so many at once, and keeps them so long after the last.
+# How many messages a mailbox holds, how many one fetch returns, and how long the engine keeps the mailbox after the
+# last message.
 MAILBOX_MAX = 1000
 FETCH_MAX = 100
 MAILBOX_MS = 3600 * 1000
-# How long an index is kept after the last entry was added to it.
+# How long the engine keeps an index after the last entry was added to it.
 INDEX_MS = 31 * 86400 * 1000
 NO_OWNER = "no owner"
 
@@ -42,7 +43,7 @@ ApplyLease = Callable[[Any], Any]
 
 
 class Parts(NamedTuple):
-    """What a combined rule may change in one step: leases and counters through their rules, registries directly."""
+    """The state that a combined rule may change in one step: leases and counters by commands, registries directly."""
 
     lease: ApplyLease
     counter: Callable[[Any], Any]
@@ -68,7 +69,7 @@ class RegistryState(Protocol):
         """Add a message to the mailbox of this token; return false if the mailbox is full."""
 
     def messages(self, token: str, most: int) -> list[tuple[str, str]]:
-        """Return at most so many of the oldest messages in the mailbox, as pairs of id and text."""
+        """Return at most `most` of the oldest messages in the mailbox, as pairs of id and text."""
 
     def delete_messages(self, token: str, count: int) -> None:
         """Delete this number of the oldest messages in the mailbox."""
@@ -95,14 +96,14 @@ def claim_entry(parts: Parts, command: ClaimEntry, moment: Moment) -> Any:  # no
         for index_name in command.indexes:
             state.add(registry, index_name, name, command.acquire.token)
         if successor:
-            state.set_successor(registry, name, "", 0)  # the successor came, or the reservation ended
+            state.set_successor(registry, name, "", 0)  # the successor has claimed it, or the reservation ended
     return answer
 
 
 def release_entry(parts: Parts, command: ReleaseEntry, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Release the entry, remove it from its indexes, delete its mailbox, and reserve it for the successor.
 
-    Only the copy of the command that releases does so: a later copy must not reserve the entry once more.
+    Only the copy of the command that releases the lease does the rest: a later copy must not reserve the entry again.
     """
     apply_lease, state = parts.lease, parts.registry
     registry, _, name = command.name.partition("\0")
@@ -119,7 +120,7 @@ def release_entry(parts: Parts, command: ReleaseEntry, moment: Moment) -> Any:  
 
 
 def send_to_owner(parts: Parts, command: SendToOwner, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
-    """Add a message to the owner's mailbox and wake the owner up."""
+    """Add a message to the owner's mailbox and wake the owner."""
     apply_lease, state = parts.lease, parts.registry
     owner = _holder(apply_lease(Show(command.name)))
     if owner is None:

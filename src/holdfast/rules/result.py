@@ -8,7 +8,7 @@ from holdfast.commands import Answer
 
 
 class Wakeup(NamedTuple):
-    """A waiter to wake up, because the engine offers it something or because it should send its command again."""
+    """A waiter to wake, because it has an offer or a message, or because it should send its command again."""
 
     client: str
     token: str

@@ -1,7 +1,7 @@
 """The rules of read-write locks: many readers or one writer, in order of arrival.
 
 A read-write lock is a pool whose items exist only while they are held. A reader gets the lock while no writer holds it,
-a writer while there is no holder at all. No newcomer overtakes a waiter, so writers do not starve.
+a writer while the lock has no holder at all. No newcomer overtakes a waiter, so writers do not starve.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The one table of rules: which rule decides the answer to which command, and which state the rule works on.
 
-Every rule is called as `rule.apply(state, command, moment)`. The kind says what the state is and what is returned:
+Engines call every rule as `rule.apply(state, command, moment)`. The kind defines the state and the return value:
 
 - LEASE: the record of a lease; returns a `Step` with the new record, the answer and the waiter to wake.
 - POOL, QUEUE: the state of a pool or queue, which the rule changes; returns a `RuleResult` with answer and wake-ups.
-- COUNTER: a counter, or `None` where nothing is counted; returns the new counter and the answer.
+- COUNTER: a counter, or `None` if there is none; returns the new counter and the answer.
 - COMBINED: the parts of one step (leases, counters, registries), which the rule changes; returns the answer.
 
-An engine that runs the rules dispatches by kind. An engine that runs scripts has one script for each command, and twin
-tests compare the two.
+An engine that runs the rules in Python dispatches by kind. The Redis engine has one Lua script for each command, and
+tests compare each script with its rule.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RuleKind(StrEnum):
     COUNTER = "counter"
     COMBINED = "combined"
 
-    __hash__ = str.__hash__  # every command looks its engine's function up by kind; the hash of an enum is slow
+    __hash__ = str.__hash__  # an engine looks up a function by kind for every command; the hash of an enum is slow
 
 
 class Rule(NamedTuple):

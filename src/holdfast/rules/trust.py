@@ -1,6 +1,6 @@
 """How long a holder may trust a lease, when it renews, and how long a waiter may sleep.
 
-These numbers are the same on every engine and through both faces.
+These numbers are the same on every engine and in both faces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FAR_MS = 10_000
 
 
 def margin_ms(ttl_ms: int) -> int:
-    """Return how much earlier than the engine the holder stops trusting: clocks drift and threads are late."""
+    """Return how long before the expiry on the engine the holder stops trusting: clocks drift and threads are late."""
     return max(MARGIN_MIN_MS, ttl_ms // 20)
 
 
@@ -38,8 +38,9 @@ def spans_ns(ttl_ms: int) -> tuple[int, int]:
 def recheck_after_ms(position: int, remaining_ms: int, ttl_ms: int) -> int:
     """Return how long a waiter sleeps before it sends its acquire again without a wake-up.
 
-    The first two waiters watch the end of the present lease, so that a dead holder is replaced at once. The others rely
-    on wake-ups and on the heartbeats of their client; the further back they stand, the longer they sleep.
+    The first two waiters watch the end of the present lease, so that a waiter replaces a dead holder at once. The
+    others rely on wake-ups and on the heartbeats of their client; the further back they are in line, the longer they
+    sleep.
     """
     if position < WATCHERS:
         return max(1, remaining_ms) + position * MARGIN_MIN_MS

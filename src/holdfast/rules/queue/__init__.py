@@ -1,10 +1,10 @@
 """Rules of message queues: one pure function per command; `rules/table.py` maps commands to them.
 
-Redelivery of a message ("visibility timeout" in other queues) is decided in these places; look here if a message is
+These functions decide when a message is redelivered ("visibility timeout" in other queues). Look here if a message is
 redelivered too early or too late:
 
-- `consumers.reclaim_expired`: reclaim of the messages of dead consumers, after expiry of the session plus a grace, or
-  at once with proof of death; a check after a pause of the engine is postponed. `_after_consumer_death` decides between
+- `consumers.reclaim_expired` reclaims the messages of dead consumers: after expiry of the session plus a grace, or at
+  once with proof of death; after a pause of the engine it postpones the check. `_after_consumer_death` decides between
   requeue, quarantine and dead letter. On Redis: `lua/queue/reclaim.lua` and `blame.lua`.
 - `consumers.take_over`: redelivery of one key without the grace. On Redis: `lua/queue/take_over.lua`.
 - `consumers.heartbeat`: the deadline of a session. On Redis: `lua/queue/heartbeat.lua`. The keeper sends the heartbeat

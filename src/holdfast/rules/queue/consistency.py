@@ -1,19 +1,20 @@
 """Check the consistency of a queue that is in use, page by page, although no two pages show the same instant.
 
-Two promises: a consistent queue never gets a fault, however fast it changes; and a fault that stays is found.
+The check makes two promises: it never reports a fault in a consistent queue, however fast the queue changes; and it
+finds every fault that lasts.
 
-The engine reports the faults that one page proves by itself, because it read everything they need at one instant.
+The engine reports the faults that one page proves by itself, because the page shows all their entries at one instant.
 Faults that need several pages rest on one rule: an entry is created in one place and moves at most once, from its lane
 to a consumer; any other move of a message creates a new entry. It follows:
 
-- A message is nowhere if it is stored before the places are read, appears in none of them (lanes first, then
-  consumers), and is still stored after all of them.
+- A message is in no place if it is stored before the check reads the places, appears in none of them (lanes first, then
+  consumers), and is still stored after that.
 - An entry that appears in two places is in both, unless the first is a lane and the second a consumer. So the check
   reads the consumers before the lanes as well.
-- A lane grows at its end, with entries whose numbers only grow. So an entry that is in it twice breaks the order
+- A lane grows at its end, with entries whose numbers only grow. So an entry that is in a lane twice breaks the order
   somewhere.
 
-The engine reads each candidate for a fault again, at one instant together with the other entries of that fault.
+The engine reads each candidate for a fault again, together with the other entries of that fault, at one instant.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def check_pages(name: str, most: int = PAGE) -> Generator[CheckConsistency, Cons
 
 
 class _Check:
-    """One check of a queue, with everything that its pages have shown so far."""
+    """One check of a queue, with the data of all pages so far."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, max(2, most)
@@ -86,7 +87,7 @@ class _Check:
         self._shared: dict[str, set[str]] = defaultdict(set)  # id -> its entries, if there is more than one
         self._twice: dict[str, list[str]] = {}  # entry -> the places that showed it
         self._unindexed: dict[str, set[str]] = defaultdict(set)  # key -> heads that the index does not name
-        self._orphans: dict[str, tuple[str, str]] = {}  # entry that is nowhere -> the key it heads; whether any follow
+        self._orphans: dict[str, tuple[str, str]] = {}  # entry in no place -> the key it heads; whether others follow
         self._found: dict[str, set[str]] = defaultdict(set)  # kind of fault -> values
         self._messages = 0
 
@@ -94,7 +95,7 @@ class _Check:
         yield from self._each(MESSAGES, self._store)
         self._messages = len(self._places)
         yield from self._consumers()
-        for _ in range(2):  # twice if messages are nowhere: a failover may have put back messages that were received
+        for _ in range(2):  # twice if messages are in no place: a failover may have undone their delivery
             yield from self._all_places()
             yield from self._find_orphans()
             if not self._orphans:
@@ -144,7 +145,7 @@ class _Check:
         for entry in entries:
             before = self._places.get(entry)
             if before is None:
-                continue  # it came later, or has no message
+                continue  # published after the first part of the check, or without a stored message
             if before not in ("", place) and not (before.startswith(READY) and place.startswith(HELD)):
                 self._add_twice(entry, before, place)
             self._places[entry] = place
@@ -168,10 +169,11 @@ class _Check:
         yield from self._consumers()
 
     def _lane(self, lane: str) -> Pages:
-        """Read a lane from its end, where a receive moves nothing; a publish in the meantime makes it read more again.
+        """Read a lane from its end, because a receive does not shift positions there.
 
-        An entry that leaves the middle moves the rest towards the end. So a page has to begin with an entry that was
-        read before, or with a newer one; otherwise the check reads the part nearer to the end again.
+        A publish in the meantime makes the check read some entries again. An entry that leaves the middle shifts older
+        entries towards the end. So a page must begin with an entry that the check has already read, or a newer one;
+        otherwise the check reads the part nearer to the end again.
         """
         place, at, oldest = f"{READY} {lane}", 1, NEWEST
         while True:
@@ -189,7 +191,7 @@ class _Check:
             at += len(entries) - 1
 
     def _check_order(self, place: str, entries: Sequence[str]) -> list[int]:
-        """Return the numbers of a page, the newest first; an entry that is older than the next one is out of order."""
+        """Return the numbers of a page, the newest first. Report entries that are older than the next one."""
         for entry, count in Counter(entries).items():
             if count > 1 and entry in self._places:
                 self._twice[entry] = [place] * count
@@ -197,7 +199,7 @@ class _Check:
         self._found[OUT_OF_ORDER] |= {entry for (number, entry), (older, _) in pairwise(own) if number <= older}
         return [number for number, _ in own]
 
-    # Candidates are read again.
+    # Candidates: the engine reads them again, at one instant.
 
     def _find_orphans(self) -> Pages:
         """Find the messages that were stored before, appeared in no place, and are still stored."""
@@ -230,7 +232,7 @@ class _Check:
         return doubled
 
     def _find_rivals(self) -> Pages:
-        """Find keys with two heads of which the index names neither."""
+        """Find keys with two heads if the index names neither."""
         for key, entries in self._unindexed.items():
             if len(entries) > 1:
                 candidates = [value for entry in sorted(entries) for value in (entry, "")]
@@ -239,7 +241,7 @@ class _Check:
                     self._found[SEVERAL_HEADS].add(key)
 
     def _result(self, doubled: dict[str, int]) -> ConsistencyChecked:
-        """Return the answer. If the head of a key is nowhere, the messages behind it have no head."""
+        """Return the answer. If the head of a key is in no place, the messages behind it have no head."""
         found, lost = self._found, {key for key, _ in self._orphans.values() if key}
         found[NOWHERE] = set(self._orphans)
         found[SEVERAL_HEADS] -= lost

@@ -1,17 +1,18 @@
 """Rules for consumer sessions: heartbeats, expiry, reclaim, and take-over.
 
-A consumer's session is a lease in its queue. While it lasts, no other consumer receives its messages. A consumer whose
-session expired by the engine's clock, and that sent no heartbeat for a grace after that, is dead: its messages are
-*reclaimed*, which means that they become ready again and are redelivered to other consumers. A late heartbeat still
+A consumer's session is a lease in its queue. While the session lasts, no other consumer receives its messages. A
+consumer is dead if its session expired by the engine's clock and no heartbeat came within a grace after that. The
+engine then *reclaims* its messages: they become ready again, and other consumers receive them. A late heartbeat still
 counts if it arrives before the reclaim.
 
-One check serves all clients: it is not repeated before its interval has passed. A check that comes much too late proves
-nothing about the consumers, because the engine itself may have been away. Such a check is postponed: every consumer
-gets time for a heartbeat first.
+One check serves all clients: the engine does not repeat it before its interval has passed. A check that comes much too
+late proves nothing about the consumers, because the engine itself may have been unavailable. The engine postpones such
+a check: every consumer gets time for a heartbeat first.
 
 A take-over of one key does not wait for the grace. A consumer whose session has expired knows that by its own clock,
-and no longer trusts its messages; so the engine gives the message to the consumer that asks, and declares the other one
-dead. The exception is again an engine that may have been away: then each consumer has the postponed time.
+and no longer trusts its messages. So the engine gives the message to the consumer that asks, and declares the previous
+consumer dead. The exception is again an engine that may have been unavailable: then the previous consumer has the
+postponed time.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ from holdfast.rules.result import RuleResult
 CHECK_LATE_US = 1_000_000
 # The shortest time between two checks.
 CHECK_PAUSE_US = 100_000
-# How many sessions are shortened after the clock went back.
+# How many sessions a check shortens at most after the clock went back.
 SHORTENED_MAX = 1000
 NEVER_US = 2**62
 
@@ -80,7 +81,7 @@ def join(state: QueueState, command: Join, moment: Moment) -> RuleResult:
     """Start a consumer session, or restart the ttl of the same one; refuse a consumer that was declared dead."""
     expires_us = moment.now_us + command.ttl_ms * 1000
     before = state.get_consumer(command.token)
-    if before is not None and before.blame:  # a late copy of the command: the messages are being reclaimed
+    if before is not None and before.blame:  # a late copy of the command: the reclaim of this session has begun
         return RuleResult(UNKNOWN_CONSUMER, [])
     if before is not None:
         state.put_consumer(before._replace(ttl_ms=command.ttl_ms, expires_us=expires_us))
@@ -103,9 +104,9 @@ def join(state: QueueState, command: Join, moment: Moment) -> RuleResult:
 
 
 def heartbeat(state: QueueState, command: ConsumerHeartbeat, moment: Moment) -> RuleResult:
-    """Move the deadline of a consumer session to a ttl from now, also if the heartbeat is late.
+    """Move the deadline of a consumer session to a ttl from now, even if the heartbeat is late.
 
-    Without a heartbeat the session expires, and the consumer's messages are redelivered.
+    Without a heartbeat the session expires, and other consumers receive the consumer's messages.
     """
     consumer = live_consumer(state, command.token)
     if consumer is None:
@@ -128,7 +129,7 @@ def leave(state: QueueState, command: Leave, moment: Moment) -> RuleResult:
     requeued, finished = min(len(entries), BATCH_MAX), len(entries) <= BATCH_MAX
     if finished:
         state.remove_consumer(command.token)
-    else:  # no heartbeat comes for it any more, so each step of the leave counts as one
+    else:  # the consumer sends no more heartbeats, so each step of the leave counts as one
         state.put_consumer(consumer._replace(expires_us=moment.now_us + consumer.ttl_ms * 1000))
         state.remove_waiting(command.token)
     state.add_to_counter(RELEASED, requeued)
@@ -136,11 +137,11 @@ def leave(state: QueueState, command: Leave, moment: Moment) -> RuleResult:
 
 
 def reclaim_expired(state: QueueState, command: ReclaimExpired, moment: Moment) -> RuleResult:
-    """Reclaim the messages of dead consumers, so that they are redelivered, if a check is due.
+    """Reclaim the messages of dead consumers, so that others receive them, if a check is due.
 
-    A consumer is dead if its session expired more than `grace_ms` ago. The engine may also have proof that its client
-    died (`moment.gone`); then the reclaim waits for nothing. A check after a long pause, or after the clock went back,
-    is postponed by `postpone_ms`, because a redelivery would come too early if the engine was away.
+    A consumer is dead if its session expired more than `grace_ms` ago. If the engine has proof that a client died
+    (`moment.gone`), it reclaims at once. After a long pause, or after the clock went back, the engine postpones the
+    check by `postpone_ms`: if the engine was unavailable, a redelivery would come too early.
     """
     now_us, interval_us, grace_us = moment.now_us, command.interval_ms * 1000, command.grace_ms * 1000
     early = state.checked_us <= now_us < state.next_check_us
@@ -172,7 +173,7 @@ def reclaim_expired(state: QueueState, command: ReclaimExpired, moment: Moment) 
 
 
 def _shorten_sessions(state: QueueState, now_us: int) -> None:
-    """Limit every session to its ttl from now, because the clock went back: dead consumers would live too long."""
+    """Limit every session to its ttl from now, because the clock went back: dead consumers would expire too late."""
     for each in state.expired_consumers(NEVER_US, frozenset(), SHORTENED_MAX):
         if each.expires_us > now_us + each.ttl_ms * 1000:
             state.put_consumer(each._replace(expires_us=now_us + each.ttl_ms * 1000))
@@ -184,8 +185,8 @@ def _reclaim(
     """Requeue or dead-letter the messages of the consumers that expired by `by_us`, and of the clients `gone`.
 
     Return how many consumers ended, how many messages were requeued, how many became dead letters, how many messages
-    are ready now (those behind a dead letter included), and whether there is more to do. A consumer costs as much as a
-    message, so both count against the size of the step.
+    became ready (including messages behind a dead letter), and whether there is more to do. A consumer costs as much as
+    a message, so both count against the size of the step.
     """
     consumers = requeued = dead = followed = 0
     room = COSTLY_BATCH_MAX
@@ -217,7 +218,7 @@ def _reclaim(
 def _declare_dead(state: QueueState, consumer: ConsumerRecord) -> ConsumerRecord:
     """Return the record of a dead consumer, with the blame for its death.
 
-    The blame is decided from the messages it holds now; later, some of them are gone.
+    Decide the blame from the messages that the consumer holds now, because the reclaim removes them step by step.
     """
     if consumer.blame:
         return consumer
@@ -281,9 +282,9 @@ def _is_alive(consumer: ConsumerRecord, moment: Moment) -> bool:
 
 
 def _may_be_alive(state: QueueState, consumer: ConsumerRecord, moment: Moment) -> bool:
-    """Return whether heartbeats may be missing because the engine was away: no check for long, or a postponed one.
+    """Return whether heartbeats may be missing because the engine was unavailable: the last check is late or postponed.
 
-    Checks for consumers with this ttl come every sixth of it, and a postponed check comes a whole ttl later.
+    A client checks every sixth of the ttl of its consumers, and a postponed check comes a whole ttl later.
     """
     if not state.checked_us or consumer.blame or consumer.client in moment.gone:
         return False
@@ -296,7 +297,7 @@ def _may_be_alive(state: QueueState, consumer: ConsumerRecord, moment: Moment) -
 def _reclaim_head(
     state: QueueState, command: TakeOver, holder: ConsumerRecord | None, head: KeyHead, moment: Moment
 ) -> StoredMessage | None:
-    """Declare the holder dead and take the message from it; return None if the message became a dead letter."""
+    """Declare the holder dead and take the message from it; return `None` if the message became a dead letter."""
     state.add_to_counter(CRASHED, 1)
     if holder is None:
         state.remove_held(head.token, head.entry.entry)
@@ -310,7 +311,7 @@ def _reclaim_head(
 
 
 def list_keys(state: QueueState, command: ListKeys, moment: Moment) -> RuleResult:  # noqa: ARG001 - as all rules
-    """List the keys of a consumer's messages, for owners that heard of its expiry."""
+    """List the keys of a consumer's messages, for owners that got the event of its expiry."""
     held = state.list_held(command.token, command.limit)
     keys = tuple(each.message.key for each in held if each.message.key)
     return RuleResult(KeysHeld(keys, state.held_counts(command.token)[0]), [])

@@ -1,4 +1,4 @@
-"""Rules for inspecting a queue: statistics, consumers, peeked messages, consistency. They change nothing."""
+"""Rules that inspect a queue: statistics, consumers, peeked messages, consistency. They change nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def list_consumers(state: QueueState, command: ListConsumers, moment: Moment) ->
 
 
 def peek(state: QueueState, command: Peek, moment: Moment) -> RuleResult:
-    """Return the first messages of a place, and leave them there."""
+    """Return the first messages of a place without moving them."""
     return RuleResult(Peeked(tuple(state.peek(command.place, command.limit, command.lane, moment.wall_us))), [])
 
 

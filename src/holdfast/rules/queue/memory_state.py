@@ -221,10 +221,10 @@ class MemoryQueueState:
 
     def deliver(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         self._number += 1
-        given = QueueEntry(str(self._number), lane, message, fence, now_us)
-        self._held.setdefault(token, {})[given.entry] = given
-        self._set_head(HELD, token, given)
-        return given
+        delivered = QueueEntry(str(self._number), lane, message, fence, now_us)
+        self._held.setdefault(token, {})[delivered.entry] = delivered
+        self._set_head(HELD, token, delivered)
+        return delivered
 
     # Messages that share a key.
 
@@ -259,7 +259,7 @@ class MemoryQueueState:
 
     def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
         begin = bisect_right(self._dead_order, after)
-        return [self._dead[place.partition("-")[2]] for place in self._dead_order[begin : begin + limit]]
+        return [self._dead[position.partition("-")[2]] for position in self._dead_order[begin : begin + limit]]
 
     def remove_dead_letter(self, id: str) -> None:  # noqa: A002
         dead_letter = self._dead.pop(id, None)
@@ -267,10 +267,10 @@ class MemoryQueueState:
             del self._dead_order[bisect_left(self._dead_order, position_of_dead_letter(dead_letter))]
 
     def evict_dead_letters(self, most: int) -> int:
-        over = self._dead_order[: max(0, len(self._dead_order) - most)]
-        for place in over:
-            self.remove_dead_letter(place.partition("-")[2])
-        return len(over)
+        evicted = self._dead_order[: max(0, len(self._dead_order) - most)]
+        for position in evicted:
+            self.remove_dead_letter(position.partition("-")[2])
+        return len(evicted)
 
     # Results that are remembered for a while.
 
@@ -297,7 +297,7 @@ class MemoryQueueState:
             first = heapq.nsmallest(limit, self._delayed)
             return [PlacedMessage(message, "", max(0, due_us - now_us) // 1000) for due_us, _, message in first]
         if place == HELD:
-            entries = [(int(entry), token) for token, theirs in self._held.items() for entry in theirs]
+            entries = [(int(entry), token) for token, held in self._held.items() for entry in held]
             first_held = heapq.nsmallest(limit, entries)
             return [PlacedMessage(self._held[token][str(number)].message, token, 0) for number, token in first_held]
         if place == BEHIND:
@@ -313,10 +313,10 @@ class MemoryQueueState:
         first = [*ready, *held, *(message for _, _, message in self._delayed)]
         behind = (message for line in self._behind.values() for _, message in line)
         places = Counter(chain((message.id for message in chain(first, behind)), self._dead))
-        faults = [f"message {one} is in {count} places" for one, count in places.items() if count > 1]
+        faults = [f"message {id_} is in {count} places" for id_, count in places.items() if count > 1]
         faults += [
-            f"{len(theirs)} messages are held by an unknown consumer"
-            for token, theirs in self._held.items()
+            f"{len(entries)} messages are held by an unknown consumer"
+            for token, entries in self._held.items()
             if token not in self._consumers
         ]
         faults += key_order_faults(Counter(message.key for message in first if message.key), self._behind)
@@ -325,5 +325,5 @@ class MemoryQueueState:
         return sum(places.values()), faults
 
     def is_empty(self) -> bool:
-        """Return whether nothing of this queue needs to be remembered."""
+        """Return whether the engine may forget this queue."""
         return not (self.size or self._dead or self._consumers or self._dedup or self._results)

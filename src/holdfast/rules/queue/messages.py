@@ -1,11 +1,11 @@
 """Rules for publishing messages, receiving them, and recording their outcomes.
 
 A rule takes the state of a queue and a command, changes the state, and returns the answer with the consumers to wake.
-It uses no clock and does no I/O. After each step every message is in exactly one place. A consumer that is woken finds
-a message, unless another consumer was faster.
+Rules use no clock and do no I/O. After each step every message is in exactly one place. A consumer that gets a wake-up
+finds a message, unless another consumer was faster.
 
-Messages of one key are delivered one at a time, in the order of publication: the next one becomes ready when the one
-before it is acked or becomes a dead letter, and not while that one is retried.
+Messages of one key are delivered one at a time, in the order of publication: the next message becomes ready when the
+previous one is acked or becomes a dead letter, and not while the previous one is retried.
 
 A publish, a receive and a record of outcomes cost as much as the messages they name, however long the queue is.
 """
@@ -55,10 +55,10 @@ from holdfast.rules.queue.state import (
 )
 from holdfast.rules.result import RuleResult, Wakeup
 
-# How long the result of a publish, a redrive or a purge is remembered, so that a second copy of the command changes
-# nothing.
+# How long the engine remembers the result of a publish, a redrive or a purge, so that a second copy of the command
+# changes nothing.
 RESULT_MEMORY_MS = 60_000
-# How long a consumer may take to drain for a message in quarantine before another consumer is asked.
+# How long a consumer may take to drain for a message in quarantine before the engine asks another consumer.
 DRAIN_US = 30_000_000
 UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was declared dead, or the engine has forgotten it")
 
@@ -71,7 +71,7 @@ def next_fence(state: QueueState, moment: Moment, count: int = 1) -> int:
 
 
 def wake_waiting(state: QueueState, count: int, moment: Moment) -> list[Wakeup]:
-    """Remove up to `count` live consumers from the waiting ones, the longest waiting first; return their wake-ups."""
+    """Remove up to `count` live consumers from the waiting consumers, the longest waiting first; return wake-ups."""
     wakeups: list[Wakeup] = []
     while len(wakeups) < count and (token := state.first_waiting()) is not None:
         state.remove_waiting(token)
@@ -128,7 +128,7 @@ def add_message(state: QueueState, message: StoredMessage, delay_ms: int, moment
 
 
 def free_key(state: QueueState, message: StoredMessage) -> bool:
-    """Make the next message of this one's key ready, because this one is gone for good; return whether there is one."""
+    """Make the next message of the key ready, because `message` has left the queue; return whether there is one."""
     following = state.pop_next_of_key(message.key) if message.key else None
     if following is None:
         return False
@@ -146,7 +146,7 @@ def _make_ready(state: QueueState, message: StoredMessage, delay_ms: int, moment
 
 
 def receive(state: QueueState, command: Receive, moment: Moment) -> RuleResult:
-    """Deliver ready messages to a consumer; wake others if more are ready than it took."""
+    """Deliver ready messages to a consumer; wake other consumers if messages are left."""
     consumer = live_consumer(state, command.token)
     if consumer is None:
         return RuleResult(UNKNOWN_CONSUMER, [])
@@ -178,10 +178,10 @@ def delivery_of(entry: QueueEntry) -> Delivery:
 
 
 def _compare_known(state: QueueState, command: Receive) -> tuple[list[QueueEntry], tuple[str, ...]]:
-    """Compare the entries that the consumer knows with those that it holds.
+    """Compare the entries that the consumer knows with the entries that it holds.
 
-    Return the held messages that it does not know, at most as many as it asks for, because an answer was lost; and the
-    known entries that it does not hold. A consumer may hold thousands, so only their entries are read.
+    Return the held messages that the consumer does not know because an answer was lost, at most `command.most`; and the
+    known entries that it does not hold. A consumer may hold thousands of messages, so read only their entries.
     """
     if command.known_entries is None:
         return _newer_than_seen(state, command), ()
@@ -206,7 +206,7 @@ def _newer_than_seen(state: QueueState, command: Receive) -> list[QueueEntry]:
 
 
 def _take_ready(state: QueueState, command: Receive, moment: Moment) -> list[QueueEntry]:
-    """Deliver ready messages. Messages in quarantine come alone, to a consumer that holds nothing new."""
+    """Deliver ready messages. Messages in quarantine come alone, to a consumer that holds no new message."""
     fence, most = next_fence(state, moment, 0), command.most
     found: list[QueueEntry] = []
     if command.quarantine_max and most:
@@ -228,16 +228,16 @@ def _take_ready(state: QueueState, command: Receive, moment: Moment) -> list[Que
 def _fair_share(state: QueueState, command: Receive) -> int:
     """Return an equal share of the ready messages, at most an equal share of all messages, but at least one.
 
-    Without the first bound, a fast consumer would get most messages. Without the least of one, messages would stay for
-    ever if the other consumers take no more.
+    Without the first bound, a fast consumer would get most messages. Without the minimum of one, messages would stay
+    ready for ever if the other consumers receive no more.
     """
-    mine, held = state.held_counts(command.token)
+    own, held = state.held_counts(command.token)
     ready = sum(state.ready_count(lane) for lane in dict.fromkeys(command.lanes))
-    return max(1, min(-(-ready // state.consumer_count), -(-(ready + held) // state.consumer_count) - mine))
+    return max(1, min(-(-ready // state.consumer_count), -(-(ready + held) // state.consumer_count) - own))
 
 
 def _should_drain(state: QueueState, command: Receive, moment: Moment) -> bool:
-    """Return whether to ask this consumer to drain for a message in quarantine: one at a time, the others go on."""
+    """Return whether to ask this consumer to drain for a message in quarantine. Only one consumer drains at a time."""
     if not state.ready_count(QUARANTINE):
         return False
     if state.drain_token not in ("", command.token) and state.drain_until_us > moment.now_us:
@@ -248,13 +248,13 @@ def _should_drain(state: QueueState, command: Receive, moment: Moment) -> bool:
 
 
 def due_ms(state: QueueState, moment: Moment) -> int:
-    """Return when the next delay ends, rounded up so that a receive at that time finds the message; 0 if none does."""
+    """Return the time until the next delay ends, rounded up, so that a receive then finds the message; 0 if none."""
     due_us = state.next_due_us()
     return max(1, -(-(due_us - moment.wall_us) // 1000)) if due_us else 0
 
 
 def record_outcomes(state: QueueState, command: RecordOutcomes, moment: Moment) -> RuleResult:
-    """Record each outcome whose message this consumer holds; the other entries are lost to it."""
+    """Record each outcome whose message this consumer holds; answer the other entries as lost."""
     consumer = live_consumer(state, command.token)
     lost: list[str] = []
     counts = dict.fromkeys(_COUNTERS, 0)
@@ -283,7 +283,7 @@ _COUNTERS = {ACK: ACKED, RETRY: RETRIED, RELEASE: RELEASED, REJECT: DEAD_LETTERE
 def _apply_outcome(
     state: QueueState, consumer: ConsumerRecord, entry: QueueEntry, outcome: MessageOutcome, moment: Moment
 ) -> bool:
-    """Ack, release, retry or dead-letter a message; return whether it, or the next one of its key, is ready now.
+    """Ack, release, retry or dead-letter a message; return whether this or the next message of its key is ready now.
 
     A retry redelivers the message after the outcome's delay.
     """

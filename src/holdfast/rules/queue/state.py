@@ -4,8 +4,8 @@ The rules read and change a queue only through the methods of `QueueState`. So a
 a rule needs, and a receive costs the same with ten messages as with a million. `MemoryQueueState` (in
 `memory_state.py`) holds all messages in memory.
 
-Consumer sessions use the engine's clock that never jumps. Delays, dates and remembered results use its calendar,
-because they outlive a restart of the machine.
+Consumer sessions use the engine's monotonic clock. Delays, dates and remembered results use the engine's calendar,
+because they must survive a restart of the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLAME_ONE, BLAME_UNCLEAR = "one", "unclear"
 
 
 class ConsumerRecord(NamedTuple):
-    """One consumer session. A consumer with a `blame` was declared dead, and its messages are being reclaimed."""
+    """One consumer session. `blame` is set once the engine has declared the consumer dead; the reclaim has begun."""
 
     token: str
     client: str
@@ -57,7 +57,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class QueueEntry(NamedTuple):
-    """A message in a lane or with a consumer: its lane, the fence of its delivery, and when that was."""
+    """A message in a lane or held by a consumer: its lane, the fence of its delivery, and the time of its delivery."""
 
     entry: str
     lane: str
@@ -67,7 +67,7 @@ class QueueEntry(NamedTuple):
 
 
 class KeyHead(NamedTuple):
-    """The message of a key that comes before all others of it: its place, and the token of the consumer it is with."""
+    """The first message of a key: its place, and the token of the consumer that holds it."""
 
     place: str
     token: str
@@ -90,13 +90,13 @@ class QueueTotals(NamedTuple):
 
 
 class QueueState(Protocol):
-    """One queue. A message that a method removes from its place must get another one in the same step."""
+    """One queue. A rule that removes a message from a place must put it into another place in the same step."""
 
     fence: int
     checked_us: int  # when a client last checked for expired consumers; 0 if never
     next_check_us: int  # when the next check is due
     drain_token: str  # the consumer that was asked to drain, so that it can receive a message in quarantine
-    drain_until_us: int  # until then, no other consumer is asked
+    drain_until_us: int  # until then, the engine asks no other consumer
 
     @property
     def size(self) -> int:
@@ -127,7 +127,7 @@ class QueueState(Protocol):
         """Remove a consumer, which holds no messages, also from the waiting consumers."""
 
     def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
-        """Return the consumers that expire by then, and those of the clients `gone`, the first to expire first."""
+        """Return the consumers that expire by `by_us`, and the consumers of the clients `gone`, in order of expiry."""
 
     def next_expiry_us(self) -> int:
         """Return when the next consumer session expires; 0 if there is no consumer."""
@@ -139,10 +139,10 @@ class QueueState(Protocol):
         """Return consumers with the number of messages each holds, the first to expire first."""
 
     def add_waiting(self, token: str) -> int:
-        """Put a consumer among the waiting ones, and return how many are ahead of it; it keeps an earlier place."""
+        """Add a consumer to the waiting consumers, or keep its place; return how many are ahead of it."""
 
     def remove_waiting(self, token: str) -> None:
-        """Remove a consumer from the waiting ones."""
+        """Remove a consumer from the waiting consumers."""
 
     def first_waiting(self) -> str | None:
         """Return the consumer that has waited longest."""
@@ -153,7 +153,7 @@ class QueueState(Protocol):
         """Put a message at the end of a lane, as a new entry."""
 
     def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
-        """Move the first messages of a lane to this consumer; their fences count up from this one."""
+        """Move the first messages of a lane to this consumer; their fences count up from `fence`."""
 
     def remove_ready(self, lane: str, entry: str) -> None:
         """Remove one message from a lane. This may take long in a long lane."""
@@ -164,7 +164,7 @@ class QueueState(Protocol):
     # Delayed messages.
 
     def add_delayed(self, message: StoredMessage, due_us: int) -> None:
-        """Delay a message until then."""
+        """Delay a message until `due_us`."""
 
     def pop_due(self, now_us: int, limit: int) -> list[StoredMessage]:
         """Remove and return the messages whose delay has passed, the first due first."""
@@ -198,17 +198,17 @@ class QueueState(Protocol):
         """Return the first message of this key."""
 
     def add_behind(self, message: StoredMessage) -> None:
-        """Put a message behind all others of its key; the key has a head."""
+        """Put a message behind all others of its key, which must have a head."""
 
     def pop_next_of_key(self, key: str) -> StoredMessage | None:
-        """Forget the head of the key, which is gone for good; remove and return the message that was behind it."""
+        """Forget the head of the key, which has left the queue; remove and return the first message behind it."""
 
     # Dead letters.
 
     def add_dead_letter(self, dead_letter: StoredDeadLetter) -> None:
         """Add a dead letter."""
 
-    def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - a message's
+    def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - the id of a message
         """Return the dead letter of this message."""
 
     def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
@@ -229,7 +229,7 @@ class QueueState(Protocol):
         """Remember the id that was published under this deduplication key."""
 
     def earlier_result(self, token: str, now_us: int) -> tuple[str, ...] | None:
-        """Return the answer that a copy of this call got before."""
+        """Return the answer to an earlier copy of this call, if the engine remembers it."""
 
     def remember_result(self, token: str, ids: tuple[str, ...], until_us: int) -> None:
         """Remember the answer to this call."""
@@ -237,7 +237,7 @@ class QueueState(Protocol):
     # Inspection.
 
     def peek(self, place: str, limit: int, lane: str, now_us: int) -> list[PlacedMessage]:
-        """Return the first messages of a place, and leave them there."""
+        """Return the first messages of a place without moving them."""
 
     def check_consistency(self) -> tuple[int, list[str]]:
         """Return the number of messages, dead letters included, and a sentence for each inconsistency."""
