@@ -56,7 +56,7 @@ __all__ = [
     "connect",
 ]
 
-# A quarter of the face, and few programs have a queue: imported when one of these names is first used.
+# These modules are a quarter of the face, and few programs have a queue: the first use of a name imports them.
 _LATER = {
     "holdfast.aio.ownership": ("Owner", "Assignment"),
     "holdfast.aio.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),

@@ -74,7 +74,7 @@ class Leader(LockBase):
     async def observe(self, interval: Seconds = 1.0) -> AsyncIterator[LeaderStatus | None]:
         """Yield who leads, now and after every change, for ever.
 
-        `interval`: seconds between two looks. A missed look loses nothing: the next one sees the change.
+        `interval`: seconds between two checks. A check that fails loses nothing: the next one sees the change.
         """
         watch = leader.LeaderWatch(self._candidacy, interval)
         while True:
@@ -99,7 +99,7 @@ class Leader(LockBase):
             self._candidacy.begin(term)
             cancel_on_loss(term, self._on_loss)
             term.delivered = True
-            return term  # noqa: TRY300 - an interrupt may strike even here
+            return term  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             self._candidacy.forget(term)
             term.undo()

@@ -1,4 +1,4 @@
-"""Locks: the way to a lease of one name."""
+"""Locks: a lock acquires leases of one name."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Lock(LockBase):
         try:
             await lease.acquire_steps(wait_ns)
             lease.delivered = True
-            return lease  # noqa: TRY300 - an interrupt may strike even here
+            return lease  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             lease.undo()
             raise
 
     async def try_acquire(self) -> Lease | None:
-        """Return the lease, or `None` if another holder has it. One decision, no waiting."""
+        """Return the lease, or `None` if another holder has it. Does not wait."""
         try:
             return await self.acquire(timeout=0)
         except NotAcquired:

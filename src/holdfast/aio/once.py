@@ -26,7 +26,7 @@ class OnceClaim(OnceClaimBase, Lease):
         try:
             await self._begin()
             self.delivered = True
-            return self  # noqa: TRY300 - an interrupt may strike even here
+            return self  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             self.undo()
             raise

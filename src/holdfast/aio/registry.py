@@ -62,7 +62,7 @@ class Registry(RegistryBase):
         return await self._owner(key)
 
     async def list(self, prefix: str = "", *, group: str | None = None, owner: Holder | None = None) -> Entries:
-        """Return the entries in the order of keys. It costs only what it finds.
+        """Return the entries in the order of keys. The cost depends only on the number of entries found.
 
         `prefix`: only keys that begin with it. `group`: only this group. `owner`: only this process.
         """
@@ -101,7 +101,7 @@ class Registry(RegistryBase):
         return lease
 
     async def send(self, key: str, message: str) -> None:
-        """Send a message to the owner of a key, in whatever process it runs; `NotFound` without an owner.
+        """Send a message to the owner of a key, in any process; raise `NotFound` if the key has no owner.
 
         `key`: the key; `message`: text.
         """
@@ -116,7 +116,7 @@ class Registry(RegistryBase):
         return await self._idle()
 
     async def release_all(self) -> Names:
-        """Release every key that this client owns, and end what it has joined: for a server that stops.
+        """Release every key that this client owns, and end its memberships: for a server that stops.
 
         Return the keys that were lost before they could be released.
         """
@@ -125,7 +125,8 @@ class Registry(RegistryBase):
     async def watch(self, prefix: str = "", interval: Seconds = 1.0) -> AsyncIterator[RegistryChange]:
         """Yield every present entry as a change, and then every change, for ever.
 
-        `prefix`: only keys that begin with it. `interval`: seconds between two looks; a missed look loses no outcome.
+        `prefix`: only keys that begin with it. `interval`: seconds between two checks; if a check fails, the next one
+        still reports the latest state.
         """
         watch = self._watch(prefix, interval)
         while True:

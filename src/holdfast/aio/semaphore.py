@@ -29,5 +29,5 @@ class Semaphore(SemaphoreBase, Lock):
         await self._resize(permits)
 
     async def stats(self, limit: int = 1000) -> PoolStats:
-        """Return the number of permits, their holders and the waiters. `limit`: list at most so many of each."""
+        """Return the number of permits, their holders and the waiters. `limit`: the maximum number of each."""
         return await self._stats(limit)

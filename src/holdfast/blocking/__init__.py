@@ -51,7 +51,7 @@ __all__ = [
     "connect",
 ]
 
-# A quarter of the face, and few programs have a queue: imported when one of these names is first used.
+# These modules are a quarter of the face, and few programs have a queue: the first use of a name imports them.
 _LATER = {
     "holdfast.blocking.ownership": ("Owner", "Assignment"),
     "holdfast.blocking.queue": ("Consumer", "DeadLetterQueue", "Message", "PartitionedQueue", "Queue", "Worker"),

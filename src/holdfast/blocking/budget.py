@@ -16,7 +16,7 @@ class Reservation(ReservationBase):
     """A reserved amount. Leaving its block settles it: as spent, or with nothing if the block failed."""
 
     def settle(self, actual: int) -> None:
-        """Settle the reservation: `actual` was really spent, even if it is more; the rest is free again."""
+        """Settle the reservation: count `actual` as spent, even if it is more than reserved; free the rest."""
         run(self._settle(actual))
 
     def refund(self) -> None:

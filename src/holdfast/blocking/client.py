@@ -365,8 +365,8 @@ class Holdfast:
     def held(self, prefix: str = "", *, limit: int = inspection.NAMES) -> list[LeaseStatus]:
         """Return names that are held or waited for, in no order. For people: it scans all names.
 
-        `prefix`: only names that begin with it.
-        `limit`: at most so many.
+        `prefix`: return only names that begin with this text.
+        `limit`: the maximum number of names.
         """
         return run(inspection.held(self._client, prefix, limit, building.run_blocking))
 
@@ -379,15 +379,18 @@ class Holdfast:
         run(inspection.break_lease(self._client, name, reason))
 
     def refresh_topology(self) -> None:
-        """Look up the servers again; raise `Unavailable` while they disagree. The client follows them without it."""
+        """Look up the servers again; raise `Unavailable` while they disagree.
+
+        Rarely needed: the client follows a failover by itself.
+        """
         run(self._client.refresh_topology())
 
     def promise(self) -> Promise:
-        """Return what a program may rely on, from a look at the engine as it is now; print it."""
+        """Inspect the engine as it is now, and return what a program may rely on. Print the result to read it."""
         return run(promises.promise(self._client))
 
     def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
-        """Refuse new work, wait for held leases, and end; return the names of leases that are left to expire.
+        """Refuse new calls, wait for held leases, and close; return the names of leases that are left to expire.
 
         `timeout`: seconds to wait for held leases; `None` waits for ever.
         """

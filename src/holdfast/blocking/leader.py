@@ -77,7 +77,7 @@ class Leader(LockBase):
     def observe(self, interval: Seconds = 1.0) -> Iterator[LeaderStatus | None]:
         """Yield who leads, now and after every change, for ever.
 
-        `interval`: seconds between two looks. A missed look loses nothing: the next one sees the change.
+        `interval`: seconds between two checks. A check that fails loses nothing: the next one sees the change.
         """
         watch = leader.LeaderWatch(self._candidacy, interval)
         while True:
@@ -101,7 +101,7 @@ class Leader(LockBase):
             run(term.acquire_steps(self._timeout_ns))
             self._candidacy.begin(term)
             term.delivered = True
-            return term  # noqa: TRY300 - an interrupt may strike even here
+            return term  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             self._candidacy.forget(term)
             term.undo()

@@ -1,4 +1,4 @@
-"""Leases: what a caller holds."""
+"""Leases: the object that a caller holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LossEvent(LossEventBase):
-    """An event that happens at most once to a lease: true when it has happened."""
+    """An event that happens at most once to a lease, such as its loss: true when it has happened."""
 
     __slots__ = ()
 

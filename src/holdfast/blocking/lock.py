@@ -1,4 +1,4 @@
-"""Locks: the way to a lease of one name."""
+"""Locks: a lock acquires leases of one name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class Lock(LockBase):
-    """A distributed lock: a way to get leases of one name. Use it in `with`, as a decorator, or through `acquire`."""
+    """A distributed lock, which acquires leases of one name. Use it in `with`, as a decorator, or through `acquire`."""
 
     _lease: type[Lease] = Lease
 
@@ -43,13 +43,13 @@ class Lock(LockBase):
         try:
             run(lease.acquire_steps(wait_ns))
             lease.delivered = True
-            return lease  # noqa: TRY300 - an interrupt may strike even here
+            return lease  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             lease.undo()
             raise
 
     def try_acquire(self) -> Lease | None:
-        """Return the lease, or `None` if another holder has it. One decision, no waiting."""
+        """Return the lease, or `None` if another holder has it. Does not wait."""
         try:
             return self.acquire(timeout=0)
         except NotAcquired:

@@ -27,7 +27,7 @@ class OnceClaim(OnceClaimBase, Lease):
         try:
             run(self._begin())
             self.delivered = True
-            return self  # noqa: TRY300 - an interrupt may strike even here
+            return self  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             self.undo()
             raise

@@ -24,7 +24,7 @@ class Item(ItemBase, Lease):
     def extend(self, ttl: Seconds) -> None:
         """Make the lease last longer; raise `LeaseLost` if it is no longer held.
 
-        `ttl`: the lease lasts at least so many seconds from now, and as long after each renewal.
+        `ttl`: the lease lasts at least this many seconds from now, and the same after each renewal.
         """
         run(self._extend(ttl))
 
@@ -70,7 +70,7 @@ class Pool(PoolBase):
         try:
             run(item.acquire_steps(wait_ns))
             item.delivered = True
-            return item  # noqa: TRY300 - an interrupt may strike even here
+            return item  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             item.undo()
             raise
@@ -78,7 +78,7 @@ class Pool(PoolBase):
     def try_borrow(
         self, *, tag: str | None = None, share: float = 1.0, info: dict[str, Any] | None = None
     ) -> Item | None:
-        """Return an item, or `None` if none is available: one decision, no waiting.
+        """Return an item, or `None` if no item is available. Does not wait.
 
         `tag`, `share`, `info`: as in `borrow`.
         """
@@ -121,5 +121,5 @@ class Pool(PoolBase):
         run(self._break_item(item, reason))
 
     def stats(self, limit: int = 1000) -> PoolStats:
-        """Return the figures of the pool. `limit`: list at most so many items, those that are lent or cooling first."""
+        """Return statistics of the pool. `limit`: the maximum number of listed items, lent and cooling ones first."""
         return run(self._stats(limit))

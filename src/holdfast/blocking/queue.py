@@ -163,7 +163,7 @@ class DeadLetterQueue(DeadLetterQueueBase):
         """
         return run(dlq.list_dead_letters(self._queue, limit, after))
 
-    def get(self, id: str) -> DeadLetter:  # noqa: A002 - a message's
+    def get(self, id: str) -> DeadLetter:  # noqa: A002 - the id of a message
         """Return one dead letter; raise `NotFound` if there is none.
 
         `id`: the id of the message.
@@ -224,7 +224,7 @@ class Queue(QueueBase):
     ) -> str:
         """Publish a message, and return its id.
 
-        `body`: anything that the queue's codec can encode; with the default codec, anything that JSON can carry.
+        `body`: anything that the queue's codec can encode; with the default codec, anything that JSON can encode.
         `delay`: seconds before the message is ready.
         `dedup_key`: a deduplication key: if a message was published under it within the queue's `dedup_window`, publish
         nothing, and return the id of that message.
@@ -321,7 +321,7 @@ class Queue(QueueBase):
         return PartitionedQueue(self.name, cores, [Queue(core) for core in cores])
 
     def stats(self) -> QueueStats:
-        """Return how many messages are in each place, and counters."""
+        """Return how many messages are ready, delayed, held or dead, and the counters of the queue."""
         return run(self._core.stats())
 
     def consumers(self, limit: int = 1000) -> list[ConsumerStatus]:
@@ -332,9 +332,9 @@ class Queue(QueueBase):
         return run(self._core.consumers(limit))
 
     def peek(self, place: str = "ready", limit: int = 10) -> list[PeekedMessage]:
-        """Return the first messages of a place, and leave them there.
+        """Return the first messages of a place without receiving them.
 
-        `place`: `ready`, `delayed`, `in_flight` or `behind` (other messages of their key).
+        `place`: `ready`, `delayed`, `in_flight` or `behind` (waiting behind another message of their key).
         `limit`: how many at most.
         """
         return run(self._core.peek(place, limit))
@@ -366,7 +366,7 @@ class PartitionedQueue(PartitionedQueueBase):
         Each partition remembers its own deduplication keys: one that is used with two keys may publish twice.
 
         `body`: as in `Queue.publish`.
-        `key`: chooses the partition; without one, the `dedup_key` does, else chance.
+        `key`: chooses the partition; without it, the `dedup_key` does; without both, the choice is random.
         `dedup_key`: as in `Queue.publish`.
         `options`: the other options of `Queue.publish`.
         """
@@ -378,7 +378,7 @@ class PartitionedQueue(PartitionedQueueBase):
     ) -> list[str]:
         """Publish many messages, each into the partition of its key; return the ids in the order of the bodies.
 
-        The messages are published one partition after the other, so the ones that an error names may be any of them.
+        One partition is published after the other, so the messages that an error names need not be the first bodies.
 
         `bodies`: one body per message.
         `key`: the key of all messages, or a function that returns the key for a body.

@@ -63,7 +63,7 @@ class Registry(RegistryBase):
         return run(self._owner(key))
 
     def list(self, prefix: str = "", *, group: str | None = None, owner: Holder | None = None) -> Entries:
-        """Return the entries in the order of keys. It costs only what it finds.
+        """Return the entries in the order of keys. The cost depends only on the number of entries found.
 
         `prefix`: only keys that begin with it. `group`: only this group. `owner`: only this process.
         """
@@ -102,7 +102,7 @@ class Registry(RegistryBase):
         return lease
 
     def send(self, key: str, message: str) -> None:
-        """Send a message to the owner of a key, in whatever process it runs; `NotFound` without an owner.
+        """Send a message to the owner of a key, in any process; raise `NotFound` if the key has no owner.
 
         `key`: the key; `message`: text.
         """
@@ -117,7 +117,7 @@ class Registry(RegistryBase):
         return run(self._idle())
 
     def release_all(self) -> Names:
-        """Release every key that this client owns, and end what it has joined: for a server that stops.
+        """Release every key that this client owns, and end its memberships: for a server that stops.
 
         Return the keys that were lost before they could be released.
         """
@@ -126,7 +126,8 @@ class Registry(RegistryBase):
     def watch(self, prefix: str = "", interval: Seconds = 1.0) -> Iterator[RegistryChange]:
         """Yield every present entry as a change, and then every change, for ever.
 
-        `prefix`: only keys that begin with it. `interval`: seconds between two looks; a missed look loses no outcome.
+        `prefix`: only keys that begin with it. `interval`: seconds between two checks; if a check fails, the next one
+        still reports the latest state.
         """
         watch = self._watch(prefix, interval)
         while True:

@@ -53,9 +53,9 @@ class RWLock(RWLockBase):
         return self._reading
 
     def write(self) -> RWLockMode:
-        """Return the lock for the writer: it holds it alone, under a fence that exceeds all before it."""
+        """Return the lock for writers: one writer holds it alone, under a fence above all earlier ones."""
         return self._writing
 
     def stats(self, limit: int = 1000) -> PoolStats:
-        """Return the holders and the waiters. `limit`: list at most so many of each."""
+        """Return the holders and the waiters. `limit`: the maximum number of each."""
         return run(self._stats(limit))

@@ -30,5 +30,5 @@ class Semaphore(SemaphoreBase, Lock):
         run(self._resize(permits))
 
     def stats(self, limit: int = 1000) -> PoolStats:
-        """Return the number of permits, their holders and the waiters. `limit`: list at most so many of each."""
+        """Return the number of permits, their holders and the waiters. `limit`: the maximum number of each."""
         return run(self._stats(limit))
