@@ -52,4 +52,4 @@ def test_a_retry_without_a_reason_is_described_in_words():
     def work():
         raise Retry(5)
 
-    assert outcome(work).error == "another attempt was asked for"
+    assert outcome(work).error == "the handler requested another attempt"

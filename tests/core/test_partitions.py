@@ -66,7 +66,7 @@ def test_an_attribute_that_only_parts_have_is_explained(parts, name):
     """The author of a program whose queue is now partitioned learns where its workers are."""
     assert hasattr(parts.parts[0], name)
     assert not hasattr(parts, name)
-    with pytest.raises(AttributeError, match=f"no `{name}` of the whole: each of its `parts` has one"):
+    with pytest.raises(AttributeError, match=f"no `{name}`: use the `{name}` of each queue in its `parts`"):
         getattr(parts, name)
 
 

@@ -1,1 +1,1 @@
-"""Each operation once, as a coroutine over an engine. No module here names an event loop or an engine."""
+"""The operations of the library, each written once as a coroutine. No module here names an event loop or an engine."""

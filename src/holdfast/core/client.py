@@ -1,8 +1,8 @@
 """One client: an engine, a transport, a keeper, and the rules of opening and closing.
 
-`close()` first refuses new work, then waits for holders and for acquires on their way. After its timeout it never
-releases a lease under running work: such leases expire, their holders learn of the loss, and `close()` returns their
-names.
+`close()` first refuses new calls, then waits for holders and for unanswered acquires. After its timeout, `close()`
+never releases a lease while its holder works: such leases expire, their holders learn of the loss, and `close()`
+returns their names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.engines import Engine, Transport, Waker
 
 CLOSE_S = 30.0
-# An error that leaves the block of a client is not delayed for long: the code that failed may itself hold the leases
+# After an error in the block of a client, `close` waits only briefly: the code that failed may itself hold the leases
 # that `close` would wait for.
 CLOSE_AFTER_ERROR_S = 1.0
 _POLL_NS = 50 * NS_PER_MS
@@ -48,8 +48,8 @@ class ClientPhase(StrEnum):
     """The phases of a client, from open to closed."""
 
     OPEN = "open"
-    CLOSING = "closing"  # no new work; holders may finish
-    ABORTING = "aborting"  # waiters and acquires on their way end with `Closed`
+    CLOSING = "closing"  # no new calls; holders may finish
+    ABORTING = "aborting"  # waiters and unanswered acquires end with `Closed`
     CLOSED = "closed"
 
 
@@ -80,7 +80,7 @@ class Client:
         self.url = settings.url
         self.observer = observer
         self._url_setting = config.url_setting(url)
-        with config.naming(url):
+        with config.naming_the_variable(url):
             self.engine: Engine = open_engine(settings)
         if settings.source is not None:
             self.url = self.engine.location().partition(" ")[0]  # a redis-py client has no URL; show where it leads
@@ -89,18 +89,18 @@ class Client:
         self.restart_guard = RestartGuard(self.engine)
         self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.restart_guard)
         self.local_limits = LocalLimits()
-        # The objects of each read-write lock: all of them know who is inside through one of them.
+        # The lock objects of each read-write lock: through any of them, all know which threads or tasks are inside.
         self.rwlock_modes: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
-        self.is_open = True  # beside the state, because the hot path reads it
+        self.is_open = True  # the same as `state is OPEN`, for the hot path
         self._wakers: list[Waker] = []
         self._left: tuple[str, ...] = ()
         self._being_closed = False
         _clients.add(self)
 
     def __reduce__(self) -> NoReturn:
-        """Refuse. Objects that a client made refer to it, so pickling them fails with this message too."""
-        raise TypeError("a holdfast client cannot be pickled or copied: connect in the process that is to use it")
+        """Refuse. Locks, queues and leases refer to their client, so pickling them fails with this message too."""
+        raise TypeError("a holdfast client cannot be pickled or copied: connect in the process that uses it")
 
     @property
     def guard(self) -> threading.RLock:
@@ -132,7 +132,7 @@ class Client:
             raise Closed
 
     def refuse_if_aborting(self) -> None:
-        """Raise `Closed` if waiting is over, because the client is closed or about to be."""
+        """Raise `Closed` if waiters must end, because the client is closed or about to be."""
         if self.state in (ABORTING, CLOSED):
             raise Closed
 
@@ -153,7 +153,7 @@ class Client:
             raise_public(error)
 
     async def send_all(self, commands: Sequence[Command]) -> list[Any]:
-        """Send several such commands in as few exchanges as possible, and return their answers.
+        """Send several commands in as few exchanges as possible, and return their answers.
 
         Raise `Unavailable` if one of them was not answered.
         """
@@ -165,12 +165,12 @@ class Client:
         return list(answers)
 
     async def refresh_topology(self) -> None:
-        """Have the engine look up its servers again."""
+        """Make the engine look up its servers again."""
         self.refuse_if_closed()
         await self.transport.refresh()
 
     def forked(self) -> None:
-        """Start over in a child process: every lease is the parent's, and no inherited connection is used."""
+        """Start over in a child process: the leases and the open connections belong to the parent."""
         leases = self.keeper.live_leases()
         self.keeper.forked()
         self.engine.forked()
@@ -183,9 +183,9 @@ class Client:
             lease.forked()
 
     async def close(self, timeout: Seconds | None) -> tuple[str, ...]:
-        """Refuse new work, wait for the leases that are held, and end; return the names that are left to expire.
+        """Refuse new calls, wait for held leases, and close; return the names of leases that are left to expire.
 
-        After an interruption it may be called again.
+        A caller may call `close` again after an interruption.
         """
         wait_ns = timeout_ns(timeout)
         if self.state is not CLOSED:
@@ -196,8 +196,9 @@ class Client:
             with self.guard:
                 first = not self._being_closed
                 self._being_closed = True
+                self.is_open = False  # in any case: an interrupt may have come between the two
                 if self.state is OPEN:
-                    self.state, self.is_open = CLOSING, False
+                    self.state = CLOSING
             for lease in self.keeper.live_leases():
                 lease.client_closing()
             if not first:
@@ -222,7 +223,7 @@ class Client:
         await self._sleep_until(lambda: not self._pending(), self.clock.now_ns() + WIRE_NS)
         self._left = self._held_names()
         for lease in self.keeper.live_leases():
-            lease.lose(LossReason.CLOSED)  # only the holder learns of it: on the engine, the lease expires
+            lease.lose(LossReason.CLOSED)  # only for the holder: on the engine, the lease expires by its ttl
         self.keeper.stop()
         await self._sleep_until(self.keeper.stopped, self.clock.now_ns() + 2 * WIRE_NS)
         try:
@@ -233,7 +234,7 @@ class Client:
         self._wake_all()
 
     async def _sleep_until(self, done: Callable[[], object], until_ns: int) -> None:
-        """Sleep until `done()`: woken when a lease ends, and polling now and then all the same."""
+        """Sleep until `done()` is true. The end of a lease wakes the sleeper, and it also polls."""
         waker = self.transport.waker()
         self._wakers.append(waker)
         self.keeper.on_idle(self._wake_all)
@@ -241,7 +242,7 @@ class Client:
             await waker.wait(min(until_ns, self.clock.now_ns() + _POLL_NS))
 
     def _wake_all(self) -> None:
-        for waker in self._wakers.copy():  # not a tuple of it: that may crash CPython 3.11 while others append
+        for waker in self._wakers.copy():  # list.copy: `tuple(list)` may crash CPython 3.11 while other threads append
             waker.wake()
 
     def _pending(self) -> list[LeaseBase]:

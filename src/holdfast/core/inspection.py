@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _REASON_MAX = 500
 NAMES = 1000
 NAMES_MAX = 100_000
-# At most this many names are read to find the held ones among them, this many at a time.
+# To find the held names, a scan reads at most `REMEMBERED_MAX` names, `_BATCH` at a time.
 REMEMBERED_MAX = 100_000
 _BATCH = 1000
 
 
 class LeaseStatus(NamedTuple):
-    """A name as people see it.
+    """The holder and the waiters of a name, for people to read.
 
-    `holder` is `None` if it is free. `seconds` is how long it is held already, `remaining` for how much longer unless
-    it is renewed. `waiters` are in order.
+    `holder` is `None` if the name is free. `seconds`: how long the holder has held the lease. `remaining`: the seconds
+    until the lease expires unless renewed. `waiters` are in order.
     """
 
     name: str
@@ -42,7 +42,7 @@ class LeaseStatus(NamedTuple):
 
 
 async def lease_info(client: Client, name: str) -> LeaseInfo:
-    """Return the engine's own view of a name."""
+    """Return what the engine stores about a name."""
     answer = await client.send(Show(name))
     assert isinstance(answer, LeaseInfo)
     return answer
@@ -63,7 +63,7 @@ def _status(name: str, info: LeaseInfo) -> LeaseStatus:
 
 
 async def held(client: Client, prefix: str, limit: int, in_thread: InThread) -> list[LeaseStatus]:
-    """Return at most `limit` names that begin with `prefix` and are held or waited for. It scans."""
+    """Return at most `limit` names that begin with `prefix` and have a holder or waiters. Scans all such names."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= NAMES_MAX:
         raise InvalidConfig("limit", limit, f"it must be a whole number from 1 to {NAMES_MAX}")
     client.refuse_if_closed()
@@ -74,10 +74,10 @@ async def held(client: Client, prefix: str, limit: int, in_thread: InThread) -> 
 async def scan(
     client: Client, prefix: str, limit: int, in_thread: InThread, *, every: bool = False
 ) -> tuple[list[tuple[str, LeaseInfo]], bool]:
-    """Return names that begin with `prefix`, with the engine's view of each, and whether there may be more.
+    """Return names that begin with `prefix`, what the engine stores about each, and whether there may be more.
 
-    `limit` counts names that are held or waited for; with `every`, all names. The engine remembers a free name for its
-    fence, and there may be many of those: they must not hide a held one.
+    `limit` counts names with a holder or waiters; with `every`, all names. The engine remembers free names, because of
+    their fences. There may be many free names, and they must not hide a held one.
     """
     prefix = checked_name(prefix) if prefix else ""
     most = limit if every else max(limit, REMEMBERED_MAX)
@@ -94,7 +94,7 @@ async def scan(
 
 
 async def lease_infos(client: Client, names: Sequence[str]) -> list[LeaseInfo]:
-    """Return the engine's own view of many names."""
+    """Return what the engine stores about many names."""
     return await client.send_all([Show(name) for name in names])
 
 
@@ -114,7 +114,7 @@ async def break_lease(client: Client, name: str, reason: str, fence: int | None 
 
 
 async def break_fence(client: Client, name: str, fence: int, reason: str) -> bool:
-    """End the lease of that fence by force, and return whether there was one.
+    """End the lease with this fence by force; return false if there is no such lease.
 
     The command names the fence, so that a second copy cannot end the lease of the next holder.
     """

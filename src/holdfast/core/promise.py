@@ -1,7 +1,7 @@
-"""The promise of an engine: looked up on demand, required at `connect()`, and watched by the keeper.
+"""The promise of an engine: `promise()` looks it up, `connect(require=...)` requires it, and the keeper watches it.
 
-A lookup costs a round trip or two, so it is never part of acquiring a lease. While leases are held or waited for, the
-keeper looks again at a slow pace, and reports a changed promise.
+A lookup costs a round trip or two, so it is never part of acquiring a lease. While the client has holders or waiters,
+the keeper repeats the lookup every 20 seconds, and emits an event if the promise has changed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from holdfast.engines import Promise, Transport
 
 LOOK_EVERY_NS = 20 * NS
-# A keeper that comes back after so long had nothing to watch for.
+# After a gap longer than this, the keeper had no lease to watch for, and starts a new period.
 _GAP_NS = 5 * NS
 
 
 async def promise(client: Client) -> Promise:
-    """Return the promise of the engine, from a lookup now."""
+    """Look up the promise of the engine now, and return it."""
     client.refuse_if_closed()
     try:
         found = await client.transport.promise()
@@ -46,7 +46,7 @@ async def require(client: Client, wanted: tuple[str, ...]) -> None:
 
 
 class PromiseWatch:
-    """The keeper's watch on the engine: whether it is still the same, and promises the same."""
+    """The keeper's watch on the engine: whether the same server answers, and with the same promise."""
 
     def __init__(self, transport: Transport, observer: Observer | None) -> None:
         self._transport = transport
@@ -60,12 +60,12 @@ class PromiseWatch:
             run(self._transport.ensure_connected(until_ns))
             self._look(now_ns, until_ns)
         except Unavailable:
-            pass  # the commands that are due meet the same trouble, and report it
+            pass  # the commands that are due get the same error, and report it
         except Exception:
-            log.exception("the promise of the engine could not be looked up")  # leases are renewed all the same
+            log.exception("the promise of the engine could not be looked up")  # the keeper still renews leases
 
     def report_events(self) -> bool:
-        """Emit the events that the engine noticed by itself; return whether every lease should be renewed now."""
+        """Emit the events that the transport collected; return whether the keeper should renew every lease now."""
         events = self._transport.events()
         for kind, seconds, detail in events:
             emit(self._observer, kind, "", None, seconds, detail)

@@ -1,8 +1,9 @@
 """Send a command again after a lost reply, and interpret the answer to the second copy.
 
-A lost reply leaves open whether the engine applied the command. Every command carries its token (or a fence), so the
-engine applies it once, however many copies arrive; but the second copy's answer may differ from the first one's. So
-each caller defines what that answer means (`second_answer`). Only this module knows how a lost reply looks.
+After a lost reply, the client does not know whether the engine applied the command. Every command carries its token (or
+a fence), so the engine applies it once, however many copies arrive; but the answer to the second copy may differ from
+the answer to the first. So each caller defines what that answer means (`second_answer`). Only this module may catch
+`ReplyLost`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 # How long one exchange with the engine may take, with its resends.
 WIRE_NS = 2 * NS
-# At most this often, the trouble of one command is reported.
+# The shortest time between two reports about one command.
 _REPORT_NS = NS
 
 
 class ResendPolicy(NamedTuple):
     """How long to pause before each further copy: twice as long each time, up to `longest_ns`.
 
-    With `last_copy`, one more copy is sent when the time is over: a waiter must leave the waiting line in any case.
+    With `last_copy`, send one more copy when the time is over: a waiter must leave the waiting line in any case.
     """
 
     shortest_ns: int
@@ -53,7 +54,7 @@ SecondAnswer = Callable[["Answer"], Awaitable["Answer"]]
 
 
 def reply_lost(error: BaseException) -> bool:
-    """Whether the command may have been applied, though no answer came."""
+    """Return whether the engine may have applied the command, although no answer came."""
     return isinstance(error, ReplyLost)
 
 
@@ -82,11 +83,11 @@ async def resend(
     second_answer: SecondAnswer | None = None,
     lost: bool = False,
 ) -> Answer:
-    """Send a command again until it is answered, and return the answer; `error` is what became of the first copy.
+    """Send a command again until the engine answers, and return the answer. `error`: the error of the first copy.
 
-    `goes_on(error, lost, report)` decides whether another copy is worth sending; by default it is as soon as one reply
-    was lost. `lost` is true if any copy so far may have been applied, `report` at most once a second. `second_answer`
-    interprets the answer if an earlier copy may have been applied. Raise `Unavailable` when it is time to give up.
+    `goes_on(error, lost, report)` decides whether to send another copy; by default, if a reply was lost. `lost`: true
+    if the engine may have applied any copy so far. `report`: true at most once a second. `second_answer` interprets the
+    answer if the engine may have applied an earlier copy. Raise `Unavailable` at `until_ns`, or when `goes_on` says no.
     """
     clock, reported_ns, copies = client.clock, 0, 0
     while True:
@@ -107,8 +108,8 @@ async def resend(
             answer = send()
             if not isinstance(answer, Ready):
                 answer = await answer
-        except Unavailable as trouble:
-            error = trouble
+        except Unavailable as new_error:
+            error = new_error
         else:
             return await second_answer(answer) if lost and second_answer is not None else answer
 
@@ -116,7 +117,7 @@ async def resend(
 async def send_safely(client: Client, command: Command, second_answer: SecondAnswer | None = None) -> Answer:
     """Send a command that belongs to no lease; after a lost reply, send it again, for the wire timeout at most.
 
-    An engine that was never reached is reported at once.
+    If the command cannot have reached the engine, raise `Unavailable` at once.
     """
 
     def send() -> Answer | Awaitable[Answer]:
@@ -134,7 +135,7 @@ async def send_safely(client: Client, command: Command, second_answer: SecondAns
 async def send_confirmed(client: Client, command: Command, until_ns: int | None = None) -> Answer:
     """Send a command that counts only once every known replica has it, and return its answer.
 
-    Raise `Unavailable` with the reason `not confirmed` if a replica lacks it; it may have been applied all the same.
+    Raise `Unavailable` with the reason `not confirmed` if a replica lacks it; the engine may still have applied it.
     """
     bound_ns = client.clock.now_ns() + WIRE_NS if until_ns is None else until_ns
 
@@ -152,10 +153,10 @@ async def send_confirmed(client: Client, command: Command, until_ns: int | None 
 
 
 def drop_traceback(error: BaseException) -> None:
-    """Forget the traceback of an error that is not raised any more.
+    """Delete the traceback of an error that the library handled.
 
-    It leads to the lease, so the caller could not drop the lease while the error lives. The causes of the error are the
-    library's too. Its context may be the caller's, and stays as it is.
+    The traceback refers to the lease, so the lease could not be freed while the error exists. The causes of the error
+    belong to the library too. Its context may belong to the caller, and stays unchanged.
     """
     each: BaseException | None = error
     while each is not None:

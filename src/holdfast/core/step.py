@@ -1,4 +1,4 @@
-"""Finish an operation without an event loop, and tell an answer from an awaitable of one."""
+"""Run an operation without an event loop, and distinguish an answer from an awaitable."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# `Transport.apply` returns an answer, or an awaitable of one where it has to wait. Every answer is a named tuple and no
-# awaitable is, so `isinstance(reply, Ready)` tells them apart without a coroutine for each command.
+# `Transport.apply` returns an answer, or an awaitable if it must wait. Every answer is a named tuple and no awaitable
+# is, so `isinstance(reply, Ready)` distinguishes them, and most commands need no coroutine.
 Ready = tuple  # type: ignore[type-arg] # a class, for isinstance
 
 
 async def answer_of(reply: Answer | Awaitable[Answer]) -> Answer:
-    """Return the answer of `Transport.apply`. The hot path writes these lines out, because every frame costs."""
+    """Return the answer of `Transport.apply`. The hot path repeats this line inline, to save a Python frame."""
     return reply if isinstance(reply, Ready) else await reply
 
 
 def run(operation: Coroutine[Any, Any, T]) -> T:
-    """Finish `operation` now, on this thread, and return its result.
+    """Run `operation` to its end, on this thread, and return its result.
 
-    The operation must use a blocking transport, which blocks inside its awaits instead of suspending; so one step is
-    always enough. A second step would need an event loop: that is a bug in an engine, never in user code.
+    The operation must use a blocking transport, which blocks inside its awaits instead of suspending; so one step
+    always finishes it. An operation that suspends would need an event loop: that is a bug in an engine, never in user
+    code.
     """
     try:
         operation.send(None)

@@ -1,8 +1,8 @@
 """The build directory of `build_once`: its files, from staging to publication.
 
-A published tree is complete. It gets its name by one rename that cannot overwrite, or by a numbered pointer, and it
-contains a record that is written last. Before that no reader can see it. So a builder that is killed at any point
-leaves either the old state or the new one. A lost lease costs work, never data.
+A published tree is complete. The tree gets its name by one rename that cannot overwrite, or by a numbered pointer, and
+it contains a record that the builder writes last. Before that no reader can see the tree. So a builder that is killed
+at any point leaves either the old state or the new one. A lost lease costs work, never data.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StagingDir(NamedTuple):
 
 
 def checked_key(key: object) -> str:
-    """Check a key: a path inside the build directory, without parts that lead out of it or into our own files."""
+    """Check a key: a path inside the build directory, without parts that lead out of it or into the library's files."""
     if not isinstance(key, str):
         raise InvalidName(key, f"a key must be text, not {type(key).__name__}")
     parts = key.split("/")
@@ -77,7 +77,7 @@ class BuildDir:
         self.path = directory / self.key
         self._relocatable = relocatable
         self._staging = directory / STAGING
-        self._mark = f"{blake2b(self.key.encode(), digest_size=8).hexdigest()}."
+        self._key_hash = f"{blake2b(self.key.encode(), digest_size=8).hexdigest()}."
 
     # Finding a build.
 
@@ -106,26 +106,26 @@ class BuildDir:
                     return found
         return None
 
-    def _read(self, path: Path, record: Path) -> BuildResult | None:
+    def _read(self, path: Path, record_path: Path) -> BuildResult | None:
         try:
-            descriptor = os.open(record, _READ)
+            descriptor = os.open(record_path, _READ)
         except OSError:
             return None
         try:
-            facts = json.loads(os.read(descriptor, 65536))
-            if facts["key"] != self.key and not self._ends_alike(facts["key"]):
-                return None  # the copied tree of another key
-            return BuildResult(path, facts["key"], facts["digest"], facts["fence"], facts["at"], facts["by"])
+            record = json.loads(os.read(descriptor, 65536))
+            if record["key"] != self.key and not self._is_same_tree(record["key"]):
+                return None  # a copy of the tree of another key
+            return BuildResult(path, record["key"], record["digest"], record["fence"], record["at"], record["by"])
         except (OSError, ValueError, LookupError, TypeError):
             return None
         finally:
             os.close(descriptor)
 
-    def _ends_alike(self, key: str) -> bool:
+    def _is_same_tree(self, key: str) -> bool:
         """Return whether one key is the end of the other: the same tree, seen from a directory above or below."""
-        mine, its = self.key.split("/"), key.split("/")
-        shorter = min(len(mine), len(its))
-        return mine[-shorter:] == its[-shorter:]
+        own, recorded = self.key.split("/"), key.split("/")
+        shorter = min(len(own), len(recorded))
+        return own[-shorter:] == recorded[-shorter:]
 
     # Building.
 
@@ -133,9 +133,9 @@ class BuildDir:
         """Create a private directory to build in; remove the leftovers of earlier builders of this key."""
         try:
             path = retry_denied(partial(self._make_staging_dir, fence), *self._parents())
-            share_with_group(path, self.directory)  # others will read it
+            share_with_group(path, self.directory)  # other users will read the build
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            with contextlib.suppress(OSError):  # not every filesystem can; then only the fence identifies leftovers
+            with contextlib.suppress(OSError):  # a filesystem without flock: only the fence identifies leftovers
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise trouble("directory", error) from error
@@ -144,9 +144,10 @@ class BuildDir:
 
     def _make_staging_dir(self, fence: int) -> Path:
         self._make(self._staging)
-        for left in self._staging.iterdir():
-            if left.name.startswith(self._mark) and _number(left.name) < fence and not _is_in_use(left):
-                self._clear(left, fence)
+        for leftover in self._staging.iterdir():
+            is_older = leftover.name.startswith(self._key_hash) and _fence_in(leftover.name) < fence
+            if is_older and not _is_in_use(leftover):
+                self._clear(leftover, fence)
         path = self._private(fence)
         if not self._relocatable:
             self._make(self.path)
@@ -157,7 +158,7 @@ class BuildDir:
 
     def _private(self, fence: int) -> Path:
         """Return a private path that the next builder of this key recognises as a leftover."""
-        return self._staging / f"{self._mark}{fence:016d}.{new_token()[:8]}"
+        return self._staging / f"{self._key_hash}{fence:016d}.{new_token()[:8]}"
 
     def publish(self, staging_dir: StagingDir, fence: int, by: str, bad: BuildResult | None = None) -> BuildResult:
         """Publish the staged tree; return it, or the build that another process published in the meantime.
@@ -190,7 +191,7 @@ class BuildDir:
             return self._built(self.path, record)
         theirs = self.find_afresh()
         if theirs is None:
-            raise OSError(errno.EEXIST, "an incomplete tree is in the way; remove it", str(self.path))
+            raise OSError(errno.EEXIST, "an incomplete tree is already there; remove it", str(self.path))
         return theirs
 
     def _renamed(self, tree: Path) -> bool:
@@ -217,7 +218,7 @@ class BuildDir:
         _remove(away)
 
     def _point(self, tree: Path, record: dict[str, Any]) -> BuildResult:
-        """Publish a tree that cannot be moved: a pointer names it. Readers use the pointer with the highest number."""
+        """Publish a tree that cannot be moved, by a pointer to it. Readers use the pointer with the newest fence."""
         _sync(tree)
         draft = self._private(record["fence"])
         try:
@@ -228,7 +229,7 @@ class BuildDir:
             draft.unlink(missing_ok=True)
         found = self._find_pointed()
         if found is None:
-            raise OSError(errno.ENOENT, "another builder removed it, because this one was suspended", str(tree))
+            raise OSError(errno.ENOENT, "another builder removed it while this builder was suspended", str(tree))
         return self._built(tree, record) if found.path == tree else found
 
     def _write(self, path: Path, record: dict[str, Any]) -> None:
@@ -248,7 +249,7 @@ class BuildDir:
             if not _is_in_use(tree):
                 self._clear(tree, fence)
 
-    def _clear(self, left: Path, fence: int) -> None:
+    def _clear(self, leftover: Path, fence: int) -> None:
         """Move the leftovers of a builder away in one step, then remove them.
 
         The builder may be suspended on another host: when it resumes, its tree is complete or absent.
@@ -256,7 +257,7 @@ class BuildDir:
         away = self._private(fence)
         failpoints.point("build.before-clearing")
         with contextlib.suppress(FileNotFoundError):
-            os.rename(left, away)
+            os.rename(leftover, away)
         failpoints.point("build.clearing")
         _remove(away)
 
@@ -288,7 +289,7 @@ class BuildDir:
 
 
 def _is_in_use(tree: Path) -> bool:
-    """Return whether its builder, or a program it started, still uses the tree, as far as this host's kernel knows."""
+    """Return whether the builder of a tree, or a program that it started, still uses the tree; only on this host."""
     try:
         descriptor = os.open(tree, _READ)
     except OSError:
@@ -310,29 +311,30 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _number(name: str) -> int:
+def _fence_in(name: str) -> int:
+    """Return the fence in the name of a staging directory; 0 if there is none."""
     number = name.split(".")[1]
     return int(number) if number.isdecimal() else 0
 
 
 def digest_of(tree: Path) -> str:
     """Return a digest of a tree: paths, file types, executable bits and contents. `OSError` if a part is unreadable."""
-    figure = blake2b(digest_size=16)
-    for at, folders, files in os.walk(tree, onerror=_raise):
+    digest = blake2b(digest_size=16)
+    for parent, folders, files in os.walk(tree, onerror=_raise):
         folders.sort()
         for name in sorted([*files, *folders]):
-            path = os.path.join(at, name)
+            path = os.path.join(parent, name)
             relative = os.path.relpath(path, tree)
             mode = os.lstat(path).st_mode
-            runs = 0 if stat.S_ISDIR(mode) else mode & 0o111
-            figure.update(f"{relative}\0{stat.S_IFMT(mode)}\0{runs:o}\0".encode("utf-8", "surrogateescape"))
+            executable = 0 if stat.S_ISDIR(mode) else mode & 0o111
+            digest.update(f"{relative}\0{stat.S_IFMT(mode)}\0{executable:o}\0".encode("utf-8", "surrogateescape"))
             if stat.S_ISLNK(mode):
-                figure.update(os.fsencode(os.readlink(path)))
+                digest.update(os.fsencode(os.readlink(path)))
             elif stat.S_ISREG(mode):
                 with open(path, "rb") as file:
                     while piece := file.read(1 << 20):
-                        figure.update(piece)
-    return figure.hexdigest()
+                        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _raise(error: OSError) -> None:
@@ -340,7 +342,7 @@ def _raise(error: OSError) -> None:
 
 
 def _sync(tree: Path) -> None:
-    """Write the tree to the disk before it gets its name: a power cut must not leave half a tree under it."""
+    """Write the tree to the disk before it gets its name: after a power cut, the name must not lead to half a tree."""
     descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         syncfs = getattr(ctypes.CDLL(None), "syncfs", None)

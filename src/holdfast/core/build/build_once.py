@@ -1,6 +1,6 @@
-"""Build once: look without a lock, take the lease, look again, build in private, publish.
+"""Build once: look for a build without a lock, acquire the lease, look again, build in a private directory, publish.
 
-The lease only avoids double work. A published tree is complete even without it: see `build_dir`.
+The lease only avoids double work. A published tree is complete even without the lease: see `build_dir`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Staging:
     def liveness_fds(self) -> tuple[int, ...]:
         """Descriptors for the `pass_fds` of child processes.
 
-        While one of them runs, no other builder removes this directory; and on engines that can see it, no other
-        process gets the lease.
+        While such a child process runs, no other builder removes this directory; and on engines that track processes,
+        no other process gets the lease.
         """
         descriptor = self._lease.client.engine.liveness_fd()
         return (self._lock,) if descriptor is None else (self._lock, descriptor)
@@ -90,19 +90,19 @@ class BuildRequest:
 
     def find(self) -> BuildResult | None:
         """Return the published build, if it is complete and passes the check."""
-        return self._good(self.build_dir.find())
+        return self._if_accepted(self.build_dir.find())
 
     def find_afresh(self) -> BuildResult | None:
-        """Like `find`, past the caches of a network filesystem."""
-        return self._good(self.build_dir.find_afresh())
+        """Like `find`, but bypass the caches of a network filesystem."""
+        return self._if_accepted(self.build_dir.find_afresh())
 
-    def _good(self, found: BuildResult | None) -> BuildResult | None:
+    def _if_accepted(self, found: BuildResult | None) -> BuildResult | None:
         if found is None or (self._check is not None and not self._check(found.path)):
             return None
         return found
 
     def lease_name(self) -> str:
-        """Return the name of the lease: the same for all paths to the directory."""
+        """Return the name of the lease. It is the same for all paths to the directory."""
         guarded = domain.enter(self.client, self.directory)
         key = self.build_dir.key
         if len(key.encode()) > _NAME_MAX:
@@ -153,7 +153,7 @@ async def _build(
     build_dir = request.build_dir
     await run_blocking(partial(domain.tidy, request.directory))
     bad: BuildResult | None = await run_blocking(build_dir.find)
-    staging_dirs: list[StagingDir] = []  # filled even if the caller is cancelled meanwhile
+    staging_dirs: list[StagingDir] = []  # the thread fills this list even if the caller is cancelled
     try:
         await run_blocking(lambda: staging_dirs.append(build_dir.stage(lease.fence)))
         await build(Staging(staging_dirs[0], lease))

@@ -1,9 +1,9 @@
-"""The lock domain of a directory: a marker inside it that names the engine that guards it.
+"""The lock domain of a directory: a marker file inside the directory names the engine that guards it.
 
 Two processes that lock one directory through two engines do not exclude each other, and neither would notice. So the
-first process that guards a directory leaves a marker in it: the engine, its location, and an id for the directory. A
-process with another engine is refused before it writes anything. The id is the same through every path and mount, so
-the names of leases contain it.
+first process that guards a directory leaves a marker in it: the engine, its location, and an id for the directory. The
+library refuses a process with another engine before it writes anything. The id is the same through every path and
+mount, so the names of leases contain it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable
+from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import retry_denied, share_with_group, trouble
 from holdfast.names import new_token
 
@@ -38,9 +38,9 @@ class LockDomain(NamedTuple):
 def read(directory: Path) -> LockDomain | None:
     """Return the marker, or `None`; raise `InvalidConfig` if it cannot be read, because the domain is then unknown."""
     path = directory / MARKER
-    look = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    open_marker = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        descriptor = retry_denied(look, directory)
+        descriptor = retry_denied(open_marker, directory)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -62,17 +62,17 @@ def read(directory: Path) -> LockDomain | None:
 
 def enter(client: Client, directory: Path) -> LockDomain:
     """Return the directory's domain; mark an unmarked directory. `DomainMismatch` if another engine guards it."""
-    mine = LockDomain(new_token(), client.engine.name, client.engine.location())
-    found = read(directory) or _mark(directory, mine)
-    if (found.engine, found.place) != (mine.engine, mine.place):
-        raise DomainMismatch(str(directory), f"{found.engine} {found.place}", f"{mine.engine} {mine.place}")
+    own = LockDomain(new_token(), client.engine.name, client.engine.location())
+    found = read(directory) or _mark(directory, own)
+    if (found.engine, found.place) != (own.engine, own.place):
+        raise DomainMismatch(str(directory), f"{found.engine} {found.place}", f"{own.engine} {own.place}")
     return found
 
 
 def _mark(directory: Path, domain: LockDomain) -> LockDomain:
-    """Create the marker and return it, or return the one that another process created first.
+    """Create the marker and return it, or return the marker that another process created first.
 
-    The marker is complete before it gets its name, and the link does not replace an existing one.
+    The marker is complete before it gets its name, and the link does not replace an existing marker.
     """
     draft = directory / f"{MARKER}.{new_token()}"
     try:
@@ -83,13 +83,13 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
             os.fsync(file.fileno())
         os.link(draft, directory / MARKER)
     except OSError as error:
-        # The first process removes drafts, on a network filesystem even while this one writes to its draft.
+        # The first process removes all drafts; on a network filesystem, even the draft that this process is writing.
         found = read(directory)
         if found is not None:
             return found
         if not directory.is_dir():
-            missing = f"the directory {directory} does not exist and is not created: create or mount it first"
-            raise Unavailable("directory", "unreachable", missing) from error
+            missing = f"the directory {directory} does not exist; create or mount it first"
+            raise Unavailable("directory", UnavailableReason.UNREACHABLE, missing) from error
         if not isinstance(error, FileExistsError | FileNotFoundError):
             raise trouble("directory", error) from error
     else:
@@ -97,7 +97,7 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-    return _mark(directory, domain)  # another process created the marker, and it was removed again
+    return _mark(directory, domain)  # another process created the marker, and then it was removed
 
 
 def tidy(directory: Path) -> None:

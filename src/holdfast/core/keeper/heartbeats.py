@@ -1,7 +1,7 @@
 """The heartbeats of waiters and consumers: for which names this client sends them, and when.
 
-The engine's answer to a heartbeat says when the present lease ends. The next heartbeat leaves just then, if not
-earlier. So every client sees the end of a lease in time, whatever places its waiters have in the waiting line.
+The engine's answer to a heartbeat says when the present lease ends. The client sends the next heartbeat at that moment,
+or earlier. So every client sees the end of a lease in time, whatever places its waiters have in the waiting line.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class WaiterHeartbeats:
         self._schedules: dict[Command, HeartbeatSchedule] = {}  # by the command
 
     def begin(self, lease: LeaseCore, remaining_ms: int, holder: str) -> int:
-        """Send heartbeats for a waiter, whose lease is held for `remaining_ms` more; return when the first is due."""
+        """Send heartbeats for a waiter; return when the first is due. The present lease ends in `remaining_ms`."""
         now_ns = self._clock.now_ns()
         due_ns = now_ns + min(_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
         if holder == lease.packed_holder and remaining_ms <= _OFFER_MS:
-            due_ns = now_ns  # it may be offered to a waiter of ours that has ended: the answer to a heartbeat shows
+            due_ns = now_ns  # maybe an offer to an ended waiter of this client: the answer to a heartbeat shows it
         self.schedule(lease, due_ns)
         return due_ns
 
@@ -77,13 +77,13 @@ class WaiterHeartbeats:
                     del self._schedules[command]
 
     def send_soon(self, now_ns: int, pause_ns: int) -> None:
-        """Send all of them soon, but none twice within `pause_ns`."""
+        """Send all heartbeats soon, but none twice within `pause_ns`."""
         with self._guard:
             for schedule in self._schedules.values():
                 schedule.due_ns = min(schedule.due_ns, max(now_ns, schedule.sent_ns + pause_ns))
 
     def begun_ns(self) -> list[int]:
-        """Return since when there are waiters, for each name."""
+        """Return for each name since when this client has waiters."""
         with self._guard:
             return [schedule.since_ns for schedule in self._schedules.values()]
 
@@ -106,7 +106,7 @@ class WaiterHeartbeats:
         return due
 
     def received(self, schedule: HeartbeatSchedule, answer: HeartbeatReceived, sent_ns: int) -> None:
-        """Schedule the next heartbeat by the answer, and remember until when the present holders hold."""
+        """Schedule the next heartbeat by the answer, and tell the restart guard until when the present holders hold."""
         if not answer.remaining_ms:
             return
         now_ns, command = self._clock.now_ns(), schedule.command
@@ -119,7 +119,7 @@ class WaiterHeartbeats:
         now_ns, name = self._clock.now_ns(), schedule.command.name
         schedule.due_ns = now_ns + jittered_up(answer.next_ms * NS_PER_MS, now_ns)
         if answer.postponed:
-            detail = "no client has looked for dead consumers for long, so all of them get more time"
+            detail = "no client has looked for dead consumers for a long time, so all consumers get more time"
             emit(observer, "reclaim_postponed", name, detail=detail)
         if answer.consumers or answer.requeued or answer.dead_lettered:
             emit(observer, "reclaimed", name, detail=reclaim_shown(answer))
@@ -133,7 +133,7 @@ def reclaim_shown(answer: Reclaimed) -> str:
 
 
 def undo_of_waiter(heartbeat: Command, token: str) -> Undo | UndoBorrow:
-    """Return the command that takes a waiter out of the line that this heartbeat keeps alive."""
+    """Return the command that removes a waiter from the waiting line that this heartbeat is for."""
     if isinstance(heartbeat, PoolHeartbeat):
         return UndoBorrow(heartbeat.name, token, heartbeat.kind)
     return Undo(heartbeat.name, token)

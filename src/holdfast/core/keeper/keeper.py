@@ -1,9 +1,8 @@
 """The keeper: one thread per client that renews every lease of the client and reports losses.
 
-It starts with the first lease and ends when it has had nothing to do for long. It renews in batches, sends the
-heartbeats of the client's waiters, and delivers undos and releases that were interrupted. It holds leases by weak
-reference: a lease that its last holder dropped is renewed no more. It serves both faces, so that a blocked event loop
-loses no lease.
+The thread starts with the first lease and ends after ten idle seconds. It renews in batches, sends the heartbeats of
+the client's waiters, and delivers interrupted undos and releases. The keeper refers to leases weakly, so it does not
+renew a lease that the program has dropped. It serves both faces, so that a blocked event loop loses no lease.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from holdfast.core.lease.state import HELD, LOST, PENDING
 from holdfast.core.promise import PromiseWatch
 from holdfast.core.resend import KEEPER, WIRE_NS
 from holdfast.core.step import run
-from holdfast.errors import GONE, PASSING, LossReason, Unavailable
+from holdfast.errors import GONE, PASSING, LossReason, Unavailable, UnavailableReason
 from holdfast.observer import Observer, emit, log
 from holdfast.rules import trust
 
@@ -37,13 +36,13 @@ if TYPE_CHECKING:
 
 _RETRY_NS = KEEPER.shortest_ns
 _CONFIRM_NS = 500 * NS_PER_MS
-# Every exchange has at least this long, however late it is for another lease.
+# Every exchange may take at least this long, even if another lease is due.
 _TURN_NS = 50 * NS_PER_MS
 _BATCH = 1000
 _TOO_EARLY = "before its ttl was over: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
 _LINGER_NS = 10 * NS
-# While the keeper has nothing to do it looks once a second. So a short lease need not wake it: it looks in time.
+# An idle keeper checks its leases once a second. So a short lease need not wake the keeper: the next check is in time.
 _LOOK_NS = NS
 # Work that is due later than this after the beginning of a round need not wake the keeper during the round.
 _SOON_NS = 3 * _LOOK_NS
@@ -69,11 +68,11 @@ class Keeper:
         self.leases: dict[str, weakref.ref[Any]] = {}  # by token, from before its first byte is sent
         self._heartbeats = WaiterHeartbeats(self._clock, self.guard, self._restart_guard)
         self._inbox: deque[PendingCommand] = deque()  # any thread may append, at any time
-        self._outbox: list[PendingCommand] = []  # only the keeper's thread touches it
+        self._outbox: list[PendingCommand] = []  # only the keeper's thread uses this list
         self._waker = self._transport.waker()
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
-        self._stopping = self._last_round = False  # in the last round no command is tried again
+        self._stopping = self._last_round = False  # after the last round the keeper does not resend
         self.wake_ns = NEVER_NS  # when the thread wakes by itself; never while it works
         self.wakes_before_ns = NEVER_NS  # work that is due before this moment has to wake the thread
         self._log_throttle = LogThrottle()
@@ -99,12 +98,12 @@ class Keeper:
         self.forget(lease)
 
     def finish_release(self, lease: LeaseCore, command: ReleaseCommand) -> None:
-        """Go on sending a release that was not answered, until the ttl has passed."""
+        """Keep sending a release that was not answered, until the ttl has passed."""
         self._deliver_for(lease, command)
         self.forget(lease)
 
     def deliver_later(self, command: Command, lasts_ns: int) -> None:
-        """Go on sending a command for `lasts_ns`."""
+        """Keep sending a command until the engine answers, for `lasts_ns` at most."""
         self._deliver(PendingCommand(command, self._clock.now_ns() + lasts_ns, command.name))
 
     def has_pending_outcomes(self, token: str) -> bool:
@@ -146,12 +145,12 @@ class Keeper:
         return [lease for lease in leases if lease is not None]
 
     def idle(self, *, but_undos: bool = False) -> bool:
-        """Return whether no lease and no command is left; `but_undos` ignores undos, because the ttl does the same."""
+        """Return whether no lease and no command is left. `but_undos`: ignore undos, because the ttl does the same."""
         commands = [each for each in (*self._inbox, *self._outbox) if not but_undos or not is_undo(each.command)]
         return not commands and not self.live_leases()
 
     def on_idle(self, call: Callable[[], object]) -> None:
-        """Have `call` called whenever a lease or the last command has ended."""
+        """Call `call` whenever a lease or the last command has ended."""
         self._on_idle = call
 
     def stop(self) -> None:
@@ -181,8 +180,8 @@ class Keeper:
     def _work(self) -> None:
         idle_since_ns = self._clock.now_ns()
         while True:
-            # The keeper looks again a second after this round. If every new lease woke it meanwhile, thousands of
-            # leases that are acquired one after the other would keep it in rounds without end.
+            # The keeper checks again a second after this round. If every new lease woke the keeper during a round,
+            # thousands of leases that are acquired one after the other would cause rounds without end.
             self.wake_ns, self.wakes_before_ns = NEVER_NS, self._clock.now_ns() + _SOON_NS
             try:
                 self._round()
@@ -195,16 +194,16 @@ class Keeper:
                 if over and self._retire(now_ns):
                     break
             except Exception:
-                log.exception("the keeper met an error of its own; it goes on")
+                log.exception("unexpected error in the keeper thread; the thread continues")
                 wake_ns = now_ns = self._clock.now_ns() + _LOOK_NS
             self.wake_ns = self.wakes_before_ns = min(wake_ns, now_ns + _LOOK_NS)
             run(self._waker.wait(self.wake_ns))
         self._report_idle()
 
     def _round(self) -> None:
-        """Do everything that is due, once.
+        """Do all work that is due, once.
 
-        Losses are reported before and after every exchange, and no exchange outlasts a deadline.
+        The keeper reports losses before and after every exchange, and no exchange lasts beyond a deadline.
         """
         for step in (self._watch_engine, self._renew, self._deliver_outbox, self._send_heartbeats):
             self._report_expired()
@@ -218,14 +217,14 @@ class Keeper:
             lease.expire(now_ns)
 
     def _watch_engine(self, now_ns: int) -> None:
-        """Check that the engine is the same, if a lease was held or waited for long enough: short ones cost nothing."""
+        """Check that the same engine answers, if a lease was held or waited for longer than a second."""
         begun = self._heartbeats.begun_ns()
         begun += [lease.since_ns for lease in self.live_leases() if lease.state is HELD]
         if begun and min(begun) <= now_ns - _LOOK_NS:
             self.promise_watch.watch(now_ns, self._bound_ns([]))
 
     def _send_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
-        """Return an answer or an error for each command, whatever happens."""
+        """Send the commands; return an answer or an error for each. Never raises."""
         try:
             bound_ns = self._bound_ns(commands)
             if confirm:
@@ -234,15 +233,15 @@ class Keeper:
         except Unavailable as error:
             return [error] * len(commands)
         except Exception as error:
-            log.exception("the engine met an error of its own")
-            return [Unavailable("engine", "failed", repr(error))] * len(commands)
+            log.exception("unexpected error in the engine")
+            return [Unavailable("engine", UnavailableReason.FAILED, repr(error))] * len(commands)
 
     def _retire(self, now_ns: int) -> bool:
-        """End the thread and its connections, unless new work has come meanwhile."""
-        run(self._transport.close())  # it opens again when it is needed again
+        """End the thread and its connections, unless new work has arrived."""
+        run(self._transport.close())  # the transport opens again at its next use
         with self.guard:
             self.wakes_before_ns = NEVER_NS  # from now on, all work wakes the thread
-            # Under the guard: a lease that comes now is seen here, or finds no thread and starts another.
+            # Under the guard: either this check sees a new lease, or the new lease sees no thread and starts another.
             if not self._stopping and self._next_ns(now_ns) < NEVER_NS:
                 return False
             self._ending, self._thread = self._thread, None
@@ -254,18 +253,18 @@ class Keeper:
         ends += self._heartbeats.due_times_ns()
         if self._inbox:
             ends.append(now_ns)
-        # Between two rounds there is a pause, whatever is due, so that an engine in trouble is not flooded.
+        # There is always a pause between two rounds, so that the keeper does not flood an engine in trouble.
         return max(min(ends), now_ns + NS_PER_MS) if ends else NEVER_NS
 
     def _deliver_outbox(self, now_ns: int) -> None:
         """Send the pending undos, releases and outcomes that are due, in one exchange."""
         self._last_round = self._stopping
         while self._inbox:
-            self._outbox.append(self._inbox[0])  # at every moment the command is in one of the two
+            self._outbox.append(self._inbox[0])  # append first: at every moment the command is in one of the two
             self._inbox.popleft()
         due: list[PendingCommand] = []
         later: list[PendingCommand] = []
-        # A message that was processed must not be given back as unprocessed: a consumer's Leave waits for its outcomes.
+        # A consumer's Leave waits for its outcomes: Leave would make a message that was already processed ready again.
         busy = consumers_with_outcomes(self._outbox)
         for pending in self._outbox:
             if isinstance(pending.command, Leave) and pending.command.token in busy:
@@ -279,11 +278,11 @@ class Keeper:
             self._report_idle()
 
     def _undelivered(self, sent: list[PendingCommand], answers: list[Reply]) -> list[PendingCommand]:
-        """Return the commands that must be sent again. The same trouble is reported once, however many it affects."""
+        """Return the commands that must be sent again. Report an error once, even if it affects several commands."""
         left: list[PendingCommand] = []
         reported: Unavailable | None = None
         for pending, answer in zip(sent, answers, strict=True):
-            if isinstance(answer, LeaveUnfinished):  # it goes on in the next round: leases are renewed in between
+            if isinstance(answer, LeaveUnfinished):  # the next round continues: the keeper renews leases in between
                 left.append(pending)
                 continue
             if not isinstance(answer, Unavailable):
@@ -306,7 +305,8 @@ class Keeper:
     def _try_again(self, pending: PendingCommand, error: Unavailable) -> bool:
         """Return whether to send the command again.
 
-        The ttl undoes a lease. A place in a waiting line lasts as long as the heartbeats of the client.
+        A lease that was not undone expires by its ttl, so the keeper stops then. A place in a waiting line lasts as
+        long as the client sends heartbeats for the name, so its undo must be sent for as long.
         """
         if self._last_round or error.reason in GONE:
             return False
@@ -320,14 +320,14 @@ class Keeper:
         due = [lease for lease in self.live_leases() if lease.state is HELD and (every or _due(lease, now_ns))]
         for confirm in (False, True):
             leases = sorted((lease for lease in due if lease.confirm is confirm), key=lambda lease: lease.deadline_ns)
-            # The most urgent first, and in batches: a late lease must not delay all others.
+            # The most urgent leases come first, in batches: a late lease must not delay all others.
             for start in range(0, len(leases), _BATCH):
                 self._renew_batch(leases[start : start + _BATCH], confirm=confirm)
                 self._report_expired()
 
     def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool) -> None:
         sent_ns = self._clock.now_ns()
-        # The lease is trusted for the ttl that the command carries, whatever its ttl becomes meanwhile.
+        # The holder trusts the lease for the ttl in the command, even if another thread changes the ttl of the lease.
         sent = [(lease, lease.ttl_ms) for lease in leases]
         answers = self._send_all([lease.renew_command(ttl_ms) for lease, ttl_ms in sent], confirm=confirm)
         for (lease, ttl_ms), answer in zip(sent, answers, strict=True):
@@ -359,7 +359,7 @@ class Keeper:
         lease.not_renewed(str(error), self._clock.now_ns() + self._pause_ns(lease, error))
 
     def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:
-        """Return how long to wait before the next renewal: longer where only an operator can help."""
+        """Return how long to wait before the next renewal: longer if only an operator can help."""
         if error.reason in PASSING:
             return _RETRY_NS
         left_ns = lease.deadline_ns - self._clock.now_ns()
@@ -379,15 +379,15 @@ class Keeper:
                 if answer.offered in self.leases:
                     self._transport.wake(answer.offered)  # the engine's own wake-up may have been lost
                 elif answer.offered:
-                    # That waiter has ended, and the server that knew has been replaced by one that does not.
+                    # That waiter has ended, but the server does not know: a failover lost the undo.
                     undo = undo_of_waiter(schedule.command, answer.offered)
                     self._inbox.append(PendingCommand(undo, now_ns + NS, name))
 
     def _bound_ns(self, commands: list[Command]) -> int:
         """Return until when an exchange may last.
 
-        It must not last beyond the first deadline that has to be reported, nor so long that a lease which is not part
-        of it, and may live on another server, would be renewed too late.
+        An exchange must not last beyond the first deadline, because the keeper must report that loss; nor so long that
+        the keeper would renew another lease too late, which may live on another server.
         """
         now_ns, names = self._clock.now_ns(), {command.name for command in commands}
         bound_ns = now_ns + WIRE_NS
@@ -395,16 +395,16 @@ class Keeper:
             end_ns = lease.deadline_ns
             if lease.state is HELD and end_ns > now_ns:
                 turn_ns = min(end_ns, max(now_ns + _TURN_NS, (lease.due_ns + end_ns) // 2))
-                if turn_ns < bound_ns:  # most leases have time enough, and need no closer look
+                if turn_ns < bound_ns:  # most leases have enough time: skip the set lookup for them
                     bound_ns = min(bound_ns, end_ns if lease.identity.command_name in names else turn_ns)
         return bound_ns
 
     def _deliver_for(self, lease: LeaseCore, command: Command) -> None:
         if lease.was_sent or lease.state is not PENDING:
-            # The engine holds the lease until a ttl after it applied the last acquire or renewal. That was by now at
-            # the latest: the answer to a renewal may be lost, or still on its way.
+            # The lease ends on the engine one ttl after the engine applied the last acquire or renewal. Assume that
+            # this happened just now: the answer to a renewal may be lost or late.
             until_ns = self._clock.now_ns() + max(NS, lease.ttl_ms * NS_PER_MS)
-            since_ns = 0 if lease.state is LOST else lease.since_ns  # a loss has been reported before
+            since_ns = 0 if lease.state is LOST else lease.since_ns  # the keeper has already reported a loss
             self._deliver(PendingCommand(command, until_ns, lease.identity.shown, lease.fence_or_none, since_ns))
 
     def _report_idle(self) -> None:
@@ -417,7 +417,7 @@ class Keeper:
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:
-    """Return whether a renewal is due now, or so soon that it may go with the others."""
+    """Return whether a renewal is due now, or so soon that it may share an exchange with the others."""
     after_ms = trust.renew_after_ms(lease.ttl_ms)
     early_ns = after_ms * NS_PER_MS // 4 if after_ms >= _EARLY_FROM_MS else 0
     return lease.due_ns - early_ns <= now_ns

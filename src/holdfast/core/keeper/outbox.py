@@ -1,4 +1,4 @@
-"""The outbox of the keeper: commands that must still reach the engine, and how their ends are reported."""
+"""The outbox of the keeper: commands that must still reach the engine, and the events about their results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class PendingCommand:
-    """A command that must still reach the engine; after `until_ns` the ttl has done the same.
+    """A command that must still reach the engine; after `until_ns` the lease has expired by its ttl anyway.
 
-    `name` and `fence` are for people. `since_ns` is when the lease was granted that the command gives back; 0 if there
-    is none, or if its end was reported before.
+    `name` and `fence` are for people. `since_ns`: when the engine granted the lease that the command gives back; 0 if
+    there is no lease, or if the keeper has already reported its end.
     """
 
     __slots__ = ("command", "due_ns", "fence", "name", "since_ns", "until_ns")
@@ -44,7 +44,7 @@ def is_undo(command: Command) -> bool:
 
 
 def emit_end(observer: Observer | None, pending: PendingCommand, answer: Reply, now_ns: int) -> None:
-    """Report that the engine has answered: the lease has ended now, or had ended before."""
+    """Emit the event for an answered command: the lease ended by this command, or had ended before."""
     if is_undo(pending.command):
         emit(observer, "undone", pending.name, pending.fence)
     elif pending.since_ns and isinstance(answer, NotHeld) and answer.reason != LossReason.RELEASED:
@@ -60,16 +60,17 @@ class _Logged(NamedTuple):
 
 
 class LogThrottle:
-    """Logs the same trouble at once, and then once a second with the number of lines that were left out.
+    """Logs the first event of a kind at once, and then one line per second with the number of events left out.
 
-    A client may hold thousands of leases, and each is tried again ten times a second. The observer hears of each.
+    A client may hold thousands of leases, and the keeper retries each of them ten times a second. The observer still
+    gets every event.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, _Logged] = {}
 
     def lines(self, kind: str, now_ns: int) -> int:
-        """Return how many times the next log line stands for; 0: log nothing now."""
+        """Return how many events the next log line stands for; 0: log nothing now."""
         last = self._last.get(kind)
         if last is not None and now_ns < last.at_ns + NS:
             self._last[kind] = last._replace(left_out=last.left_out + 1)

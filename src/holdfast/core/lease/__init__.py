@@ -1,1 +1,1 @@
-"""Leases: the state machine, its steps, locks and leadership."""
+"""Leases: the state machine, its steps, locks and leader election."""

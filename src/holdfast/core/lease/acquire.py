@@ -1,7 +1,8 @@
 """Acquire a lease: send the request, wait in line, confirm with the replicas.
 
-A command that may have been applied is sent again with the same token. If anything ends an acquire before a caller has
-the lease, an undo follows. The state changes after the answer, never before.
+If the engine may have applied a command, the client sends the command again with the same token. If an error or an
+interrupt ends an acquire before a caller has the lease, the keeper sends an undo. The state changes after the answer,
+never before.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from holdfast.commands import Answer, Busy, DoneMarker, Granted, Refused
 from holdfast.core.lease.state import HELD, LeaseCore
 from holdfast.core.resend import PATIENT, WIRE_NS, reply_lost, resend, send_confirmed
 from holdfast.core.step import Ready
-from holdfast.errors import MOVING, PASSING, HoldfastError, NotAcquired, Unavailable
+from holdfast.errors import MOVING, PASSING, HoldfastError, NotAcquired, Unavailable, UnavailableReason
 from holdfast.names import holder_shown
 from holdfast.observer import DEBUG, debugging
 from holdfast.rules import trust
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 
 # How long the replicas may take to confirm a grant.
 _CONFIRM_NS = NS
-# The last request leaves when the timeout ends; if the engine is in trouble, its answer may take this much longer.
+# A waiter sends its last request when the timeout ends; if the engine is in trouble, the answer may take this much
+# longer.
 _LAST_REQUEST_NS = 500 * NS_PER_MS
 
 
 class AlreadyDone(Exception):
-    """The engine answered a waiter's last request with a done marker. Only `once` meets it, and catches it."""
+    """The engine answered a waiter's last request with a done marker. Only `once` gets this error, and catches it."""
 
     def __init__(self, marker: DoneMarker) -> None:
         super().__init__(marker)
@@ -43,16 +45,17 @@ class AcquireSteps(LeaseCore):
     async def acquire_steps(self, wait_ns: int | None) -> None:
         """Request the lease until it is granted or the timeout ends.
 
-        `wait_ns` is the timeout: `None` waits for ever, 0 is one decision (resent only if its reply was lost).
+        `wait_ns` is the timeout: `None` waits for ever, 0 tries once (and resends only if the reply was lost).
         """
         client = self.client
         began_ns = client.clock.now_ns()
         until_ns = NEVER_NS if wait_ns is None else began_ns + wait_ns
-        # One decision has the wire timeout for its resends; a waiter has the rest of its timeout.
+        # A single try has the wire timeout for its resends; a waiter has the rest of its timeout.
         give_up_ns = began_ns + WIRE_NS if wait_ns == 0 else until_ns
         client.begin(self)
         try:
-            # The first request is sent here, not through `resend`: mostly it is the only one, and every frame costs.
+            # This code sends the first request itself, not through `resend`: usually no other follows, and every
+            # Python frame costs time.
             try:
                 answer = self._request(began_ns, until_ns, give_up_ns)
                 if not isinstance(answer, Ready):
@@ -76,8 +79,8 @@ class AcquireSteps(LeaseCore):
     async def decide_steps(self, began_ns: int, until_ns: int = 0) -> Answer:
         """Request the lease once, without a place in the waiting line, and return the engine's answer.
 
-        `Granted` means that the lease is held. A grant that came too late is requested again. Until `until_ns` the
-        caller waits for an engine that is in trouble or has restarted; it does not wait for another holder.
+        `Granted` means that the caller holds the lease. If a grant arrives too late, request it again. Until `until_ns`
+        the caller waits for an engine that is in trouble or has restarted; it does not wait for another holder.
         """
         give_up_ns = until_ns if until_ns > began_ns else began_ns + WIRE_NS
         while True:
@@ -87,7 +90,7 @@ class AcquireSteps(LeaseCore):
             await self._wait_out(answer, began_ns, max(began_ns, until_ns))
 
     def _request(self, sent_ns: int, until_ns: int, give_up_ns: int) -> Answer | Awaitable[Answer]:
-        """Send the request. After the timeout it is the last one: it wants the lease now, and no place in line."""
+        """Send the request. After the timeout it is the last one: it asks for the lease, and for no place in line."""
         self._sent_ns = sent_ns
         command = self.acquire_command(sent_ns < until_ns)
         bound_ns = None if give_up_ns == NEVER_NS else max(give_up_ns, sent_ns + _LAST_REQUEST_NS)
@@ -104,10 +107,10 @@ class AcquireSteps(LeaseCore):
         return answer
 
     async def _resend_request(self, until_ns: int, give_up_ns: int, error: Unavailable) -> Answer:
-        """Send the request again, with the same token, until it is answered; `error` is what became of the first copy.
+        """Send the request again, with the same token, until the engine answers. `error`: the error of the first copy.
 
-        An engine that was never reached is reported at once. An engine that was reached and then lost gets further
-        copies until it is time to give up.
+        If no copy has reached the engine, raise at once. If a copy may have reached it, send further copies until
+        `give_up_ns`.
         """
         client = self.client
         return await resend(
@@ -126,7 +129,7 @@ class AcquireSteps(LeaseCore):
         self._resent = self._resent or lost
         self._reached = self._reached or self._resent or error.reason == MOVING
         if not self._reached:
-            self._sent_ns = 0  # nothing has arrived, so there is nothing to undo
+            self._sent_ns = 0  # no copy has arrived, so there is no lease to undo
             return False
         if not reply_lost(error) and error.reason not in PASSING:
             return False
@@ -154,7 +157,7 @@ class AcquireSteps(LeaseCore):
                         client.emit("waiting", self.identity.shown, answer.fence, detail=_holder_or_reason(answer))
                     client.refuse_if_aborting()
                     sleep_ms = trust.recheck_after_ms(answer.position or 0, answer.remaining_ms, self.ttl_ms)
-                    if current:  # else request again at once: by now the engine has restarted
+                    if current:  # otherwise the engine has restarted: request again at once
                         next_answer = await self._sleep(min(until_ns, clock.now_ns() + sleep_ms * NS_PER_MS))
                         client.refuse_if_aborting()
                 if next_answer is None:
@@ -167,7 +170,7 @@ class AcquireSteps(LeaseCore):
                 client.keeper.stop_heartbeat(self)
 
     def _take_grant(self, answer: Answer, give_up_ns: int) -> bool:
-        """Hold the lease if the answer grants it. A grant that came too late proves nothing: request again."""
+        """Hold the lease if the answer grants it. A grant that arrived too late may have expired: return false."""
         if type(answer) is not Granted:
             return False
         client, sent_ns = self.client, self._sent_ns
@@ -175,7 +178,7 @@ class AcquireSteps(LeaseCore):
         if now_ns >= sent_ns + trust.spans_ns(self.ttl_ms)[0]:
             if now_ns >= give_up_ns:
                 late_s = (now_ns - sent_ns) / NS
-                raise Unavailable(client.engine.name, "stalled", f"the answer took {late_s:.3f} s")
+                raise Unavailable(client.engine.name, UnavailableReason.STALLED, f"the answer took {late_s:.3f} s")
             return False
         if answer.item:
             self._item_granted(answer)
@@ -191,10 +194,10 @@ class AcquireSteps(LeaseCore):
         return self.client.restart_guard.until_ns(identity.resource, identity.contended, life=answer.life)
 
     async def _wait_out(self, answer: Granted, began_ns: int, until_ns: int) -> None:
-        """Wait before a grant that must not be taken yet is requested again.
+        """Wait before requesting again a grant that the client must not take yet.
 
-        Either it came too late to prove anything, or the engine has restarted and a previous holder may still trust a
-        lease that the engine has forgotten. Requested again and again, the grant stands meanwhile, so that no other
+        Either the grant arrived too late and may have expired, or the engine has restarted and a previous holder may
+        still trust a lease that the engine has forgotten. Each further request keeps the grant alive, so that no other
         client gets the lease either.
         """
         client, now_ns = self.client, self.client.clock.now_ns()
@@ -216,19 +219,21 @@ class AcquireSteps(LeaseCore):
         return client.restart_guard.remember(contended, answer.life or answer.fence, self._sent_ns, until_ns, now_ns)
 
     async def _confirm_grant(self) -> None:
-        """Have every known replica confirm the grant; without that it does not count, and is undone."""
+        """Wait until every known replica has confirmed the grant; otherwise raise, and the caller undoes the grant."""
         client = self.client
         self._sent_ns = sent_ns = client.clock.now_ns()
         until_ns = sent_ns + min(_CONFIRM_NS, trust.spans_ns(self.ttl_ms)[1])
         answer = await send_confirmed(client, self.acquire_command(wait=False), until_ns)
         if not isinstance(answer, Granted) or answer.fence != self._fence or self.state is not HELD:
-            raise Unavailable(client.engine.name, "not confirmed", f"lease {self.name!r} was lost meanwhile")
+            raise Unavailable(
+                client.engine.name, UnavailableReason.NOT_CONFIRMED, f"lease {self.name!r} was lost in the meantime"
+            )
         self._trust_from(sent_ns, self.ttl_ms)
 
     async def _sleep(self, until_ns: int) -> Answer | None:
-        """Sleep until it is worth requesting again; return the answer if the engine can request in the same step.
+        """Sleep until a wake-up or the next check; return an answer if the engine combines the sleep with a request.
 
-        Such a request leaves before the sleep, and the lease that comes of it counts from then.
+        The client sends such a request before the sleep, so the trusted time of a granted lease counts from then.
         """
         client = self.client
         command = cast("AcquireCommand", self.acquire_command(wait=True))
@@ -236,7 +241,7 @@ class AcquireSteps(LeaseCore):
         try:
             return await client.transport.wait(command, until_ns)
         except Unavailable as error:
-            # The request may have arrived. The next one reports the trouble, and waits it out.
+            # The request may have arrived. The next request reports the error, and waits until it passes.
             self._resent = self._resent or reply_lost(error)
             return None
 
@@ -260,7 +265,9 @@ class AcquireSteps(LeaseCore):
             remaining=answer.remaining_ms / 1000,
         )
         if answer.holder == client.packed:
-            refusal.add_note("this process holds it itself; only a lock with reentrant=True may be entered again")
+            refusal.add_note(
+                "this process holds the lease itself; only a lock with reentrant=True can be entered again"
+            )
         return refusal
 
 

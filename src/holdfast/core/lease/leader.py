@@ -1,8 +1,8 @@
-"""Leader election: a lock that is held for long, can be looked up, and can be handed to a named candidate.
+"""Leader election: a lock that its leader holds for a long time, and may hand to a named candidate.
 
-Candidates wait in the lock's own waiting line. A leader that steps down learns of it first (`term.over`), and the next
-one starts only when the old one's work has finished and its lease was released. A leader whose lease is lost stops
-trusting it before the engine gives it to another.
+Any process can look up the leader. Candidates wait in the lock's own waiting line. A request to step down first reaches
+the leader's work (`term.over`). The next leader starts only when that work has finished and the lease was released. A
+leader whose lease is lost stops trusting the lease before the engine gives it to another candidate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LeaderStatus(NamedTuple):
-    """The leader: the candidate's name, its process, its fence, and for how many seconds it leads already."""
+    """The leader: the candidate's name, its process, its fence, and for how many seconds it has led."""
 
     candidate: str
     holder: Holder
@@ -46,7 +46,7 @@ class Candidacy:
         """Enter one block at a time: the end of the first block would end the term of a second one."""
         with self.client.guard:
             if self.entered is not None:
-                raise RuntimeError(f"candidate {self.candidate!r} is in use: make another leader object for each block")
+                raise RuntimeError(f"candidate {self.candidate!r} is in use: make one leader object for each block")
             self.entered = term
 
     def begin(self, term: LeaseBase) -> None:
@@ -108,7 +108,7 @@ class LeaderWatch:
             try:
                 status = await current(self._candidacy)
             except Unavailable as error:
-                # A watch goes on through an outage. Only the first look raises at once.
+                # A watch continues through an outage. Only the first check raises at once.
                 if self._seen is None or error.reason not in PASSING:
                     raise
                 client.emit("unavailable", self._candidacy.name, detail=str(error))
@@ -147,7 +147,7 @@ async def end_term(candidacy: Candidacy, error: BaseException | None) -> None:
     """Release the leadership, to the named successor if it still waits."""
     term, candidacy.term, token = candidacy.term, None, ""
     if term is None:
-        raise RuntimeError(f"the term of {candidacy.candidate!r} has ended before")
+        raise RuntimeError(f"the term of {candidacy.candidate!r} has already ended")
     if candidacy.successor:
         token = await _token_of(candidacy, candidacy.successor)
     await term.leave_steps(error, token)

@@ -1,6 +1,7 @@
-"""What a lock object knows, whichever face it has: its settings, its name template, and who is inside.
+"""The part of a lock object that both faces share: its settings, its name template, and its open `with` blocks.
 
-A lock is only a way to get leases. `reentrant` is counted here, per thread or task; the engine sees one lease.
+A lock object only acquires leases. This module counts the nested blocks of a `reentrant` lock, per thread or task; the
+engine sees one lease.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class LeavingBlock(NamedTuple):
 
 
 class LockBase:
-    """The settings of a lock, checked before any I/O, and the blocks that are inside."""
+    """The settings of a lock, checked before any I/O, and its open `with` blocks."""
 
-    # What most locks never change: many are made for one use.
+    # Most locks never change these defaults, and programs make many locks for one use: class attributes are cheap.
     _reentrant = False
     _on_loss: str | Callable[[Any], object] = REPORT
     _confirm: str | None = None
@@ -101,9 +102,9 @@ class LockBase:
         return self._timeout_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
 
     def _inside(self, who: object) -> LeaseBase | None:
-        """Return the lease under which this thread or task may enter again; raise `LeaseLost` if it is not held.
+        """Return the lease under which this thread or task may enter again; raise `LeaseLost` if it is lost.
 
-        Also in a forked child, whose thread has the number of its parent's but holds nothing.
+        A forked child gets `LeaseLost` too: its thread has the id of the parent's thread, but holds no lease.
         """
         stack = self._entered.get(who)
         if not stack or not self._reentrant:
@@ -123,14 +124,14 @@ class LockBase:
         """Return the block that is about to end. Changes nothing."""
         stack = self._entered.get(who)
         if not stack and not self._reentrant and self._entered:
-            # Entered in one task and left in another, as fixtures and generators do: the last one in goes out.
+            # Fixtures and generators enter a block in one task and leave it in another: end the newest block.
             who, stack = next(reversed(self._entered.items()))
         if not stack:
-            raise RuntimeError(f"{self!r} is left by a thread or task that has not entered it")
+            raise RuntimeError(f"{self!r}: this thread or task leaves a block that it has not entered")
         return LeavingBlock(who, len(stack), None if stack[-1] in stack[:-1] else stack[-1])
 
     def _left(self, block: LeavingBlock | None, who: object) -> LeavingBlock:
-        """Note that the block has ended, in whatever way. May be called twice: an interrupt may hit the first call."""
+        """Record that the block has ended, in any way. Idempotent, because an interrupt may hit the first call."""
         block = block or self._leaving(who)
         if block.lease is not None:
             block.lease.end()
@@ -145,7 +146,7 @@ class LockBase:
                 self._entered.pop(who, None)
 
     def _naming(self, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
-        """Return the function that names each call of `work`. Its locks live as long as a call uses them."""
+        """Return the function that names the lock of each call of `work`. A lock lives as long as a call uses it."""
         self.__dict__.setdefault("_locks_by_name", weakref.WeakValueDictionary())
         return naming(self.name, work)
 
@@ -183,7 +184,7 @@ def is_coroutine_function(work: object) -> bool:
     """Return whether calling `work` returns an awaitable."""
     import inspect  # noqa: PLC0415 - slow to import, and few need it
 
-    called = type(work).__call__ if callable(work) else None  # of an object with __call__
+    called = type(work).__call__ if callable(work) else None  # an object with a __call__ method
     return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(called)
 
 
@@ -206,7 +207,7 @@ def refuse_coroutine(work: Callable[..., Any]) -> None:
 
 
 def refuse_plain(work: Callable[..., Any]) -> None:
-    """Raise `InvalidConfig` for a plain function, in the asyncio face, before its work is done.
+    """Raise `InvalidConfig` for a plain function, in the asyncio face, before any call of it.
 
     A lambda and an object with `__call__` may return an awaitable; `awaitable` checks what they return.
     """
@@ -241,9 +242,9 @@ def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
 
 
 def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
-    """Return a function that makes a name of a call's arguments: `"report/{day}"` takes the argument `day`.
+    """Return a function that makes a name from the arguments of a call: `"report/{day}"` uses the argument `day`.
 
-    Raise `InvalidName`, when the function is decorated, if the template names an argument that it does not have.
+    Raise `InvalidName` already at decoration if the template names an argument that `work` does not have.
     """
     import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
     import string  # noqa: PLC0415
@@ -252,7 +253,7 @@ def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...]
     try:
         fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
     except ValueError as error:
-        raise InvalidName(template, f"it is no valid template: {error}") from None
+        raise InvalidName(template, f"it is not a valid template: {error}") from None
     for field in fields:
         root = field.split(".")[0].split("[")[0]
         if root not in signature.parameters:

@@ -1,7 +1,8 @@
 """Release a lease, and end the block that holds it.
 
-The engine compares the token. A resent release that finds another token counts as released if the first copy left
-inside the trusted deadline; otherwise the release raises `LeaseLost`. After the wire timeout the keeper goes on.
+The engine compares the token. A resent release that finds another token counts as released if the first copy was sent
+before the trusted deadline; otherwise the release raises `LeaseLost`. After the wire timeout the keeper sends the
+release.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ReleaseSteps(LeaseCore):
                 self._release_too_late(command)
             client = self.client
             answer: Answer | None = LeaveUnfinished()
-            while isinstance(answer, LeaveUnfinished):  # a consumer that has many messages gives them back in steps
+            while isinstance(answer, LeaveUnfinished):  # a consumer that holds many messages gives them back in steps
                 sent_ns = client.clock.now_ns()
                 try:
                     reply = client.transport.apply(command, sent_ns + WIRE_NS)
@@ -53,10 +54,11 @@ class ReleaseSteps(LeaseCore):
             raise
 
     async def leave_steps(self, error: BaseException | None, to: str = "") -> None:
-        """End a block: the work has finished with `error`, if any; release the lease, or report its loss.
+        """End a block whose work has finished with `error`, if any: release the lease, or raise `LeaseLost`.
 
-        A loss outweighs the work's own error, which becomes its cause. Only an interruption (KeyboardInterrupt, a
-        cancelled task, SystemExit) goes on unchanged, with a note. A refused write is reported to the observer.
+        `LeaseLost` replaces the work's own error, which becomes its cause. Only an interruption (KeyboardInterrupt, a
+        cancelled task, SystemExit) leaves the block unchanged, with a note. The observer gets an event if a guard
+        refused a write.
         """
         self._report_fenced(error)
         try:
@@ -65,22 +67,22 @@ class ReleaseSteps(LeaseCore):
             if error is None:
                 raise
             if isinstance(error, LeaseLost) and (error.name, error.fence) == (lost.name, lost.fence):
-                return  # the work has raised this very loss, by check() or release(): it passes as it is
+                return  # the work itself raised this loss, by check() or release(): let it pass unchanged
             if isinstance(error, Exception):
                 raise lost from error
             error.add_note(str(lost))
 
     def _release_too_late(self, command: ReleaseCommand) -> NoReturn:
-        """Raise the loss; nothing is left to give back."""
-        self.lose(LossReason.EXPIRED, self._trouble)  # no effect if the lease is known to be lost already
-        # The holder's trust ends earlier than the lease on the engine.
+        """Raise `LeaseLost`: the holder no longer has a lease to give back."""
+        self.lose(LossReason.EXPIRED, self._trouble)  # no effect if the lease is already lost
+        # The holder's trust ends before the lease on the engine does, so a release still helps the next holder.
         late = self.late_release_command(command) if self.loss_reason == LossReason.EXPIRED else None
         if late is not None:
             self.client.keeper.finish_release(self, late)
         raise self.loss()
 
     async def _resend_release(self, command: ReleaseCommand, first_ns: int, error: Unavailable) -> Answer | None:
-        """Return the engine's answer after trouble on the way; `None` if there was none within the wire timeout."""
+        """Resend after an error; return the engine's answer, or `None` if none came within the wire timeout."""
         until_ns, transport = first_ns + WIRE_NS, self.client.transport
         try:
             return await resend(
@@ -102,10 +104,10 @@ class ReleaseSteps(LeaseCore):
         return True
 
     def _report_fenced(self, error: BaseException | None) -> None:
-        """Report each refusal of this lease's own fence once: an outer block, of another lease, sees it pass too."""
+        """Report a refusal of this lease's own fence only: the error also passes through blocks of other leases."""
         if isinstance(error, BaseExceptionGroup):
-            for one in error.exceptions:
-                self._report_fenced(one)
+            for member in error.exceptions:
+                self._report_fenced(member)
         elif isinstance(error, Fenced) and error.fence == self._fence:
             self.client.emit("fenced", self.identity.shown, error.fence, detail=str(error))
 
@@ -113,7 +115,7 @@ class ReleaseSteps(LeaseCore):
 async def _released_before(answer: Answer) -> Answer:
     """Interpret the answer to a second copy.
 
-    The first copy left inside the trusted deadline, so the lease was the caller's to give: it has been given.
+    The caller sent the first copy before the trusted deadline, so it still held the lease: the first copy released it.
     """
     if isinstance(answer, NotHeld) and answer.reason in (LossReason.EXPIRED, LossReason.RELEASED):
         return Released()

@@ -45,16 +45,16 @@ _RENEW_MIN_NS = trust.RENEW_MIN_MS * NS_PER_MS
 
 
 class LeaseState(StrEnum):
-    """Where a lease is in its life."""
+    """The states of a lease."""
 
     PENDING = "pending"  # requested, and not granted yet
     HELD = "held"
-    RELEASING = "releasing"  # a release left inside the trusted deadline and is not answered yet
+    RELEASING = "releasing"  # the holder sent a release before the trusted deadline; no answer yet
     ENDED = "ended"  # released, refused or undone
     LOST = "lost"
 
 
-# Plain names, because the hot path reads them: one look-up instead of two.
+# Plain names for the hot path: one attribute lookup less.
 PENDING: Final = LeaseState.PENDING
 HELD: Final = LeaseState.HELD
 RELEASING: Final = LeaseState.RELEASING
@@ -63,11 +63,11 @@ LOST: Final = LeaseState.LOST
 
 
 class LeaseIdentity(NamedTuple):
-    """Every name of one lease. It is made when it is needed: a held lease stores only `name`.
+    """Every name of one lease. A property computes it: a held lease stores only `name`.
 
-    `name` is the name that the user sees. `resource` is what the lease is a right to, unique in the client, and
-    `contended` is what others may hold while this lease waits; both are keys of the restart guard. `shown` is the name
-    in events. `command_name` is the name that its commands carry.
+    `name`: the name that the user sees. `resource`: the resource that the lease protects, unique in the client.
+    `contended`: the resource that others may hold while this lease waits. Both are keys of the restart guard. `shown`:
+    the name in events. `command_name`: the name in its commands.
     """
 
     name: str
@@ -80,9 +80,9 @@ class LeaseIdentity(NamedTuple):
 class LeaseCore:
     """The fields of a lease, and every transition of its state."""
 
-    # The values of a new lease. Class attributes, because most leases never change most of them.
-    state: LeaseState = ENDED  # until `__init__` is through, an interrupted half of a lease is none
-    delivered = False  # a caller has the lease; until then, an error means: undo
+    # The values of a new lease. They are class attributes, because most leases never change most of them.
+    state: LeaseState = ENDED  # until `__init__` has finished: an interrupted `__init__` makes no lease
+    delivered = False  # true once a caller has the lease; before that, an error undoes the lease
     since_ns = 0
     deadline_ns = 0
     due_ns = 0
@@ -137,7 +137,7 @@ class LeaseCore:
 
     @property
     def cooldown_ns(self) -> int:
-        """How long after a loss no other holder should get it: the lost holder's work may still have effects."""
+        """How long after a loss no other holder should get the resource: the old work may still have effects."""
         return 0
 
     # The commands of a lease. A lease of another kind overrides them.
@@ -155,11 +155,11 @@ class LeaseCore:
         return ReleaseLease(self.name, self.token, tombstone=self._resent, to=to)
 
     def late_release_command(self, command: ReleaseCommand) -> ReleaseCommand | None:
-        """Return what frees a lease on the engine that the holder no longer trusts, so that the next need not wait."""
+        """Return the command that frees an untrusted lease on the engine, so that the next holder need not wait."""
         return command
 
     def undo_command(self) -> Undo | UndoBorrow | Leave:
-        """Return the command that ends this token, whatever it got."""
+        """Return the command that ends this token, whether it holds, waits or neither."""
         return Undo(self.name, self.token)
 
     def heartbeat_command(self) -> Command:
@@ -173,7 +173,7 @@ class LeaseCore:
         self._fence = fence
         self.since_ns = sent_ns
         self._trust_from(sent_ns, self.ttl_ms)
-        self.state = HELD  # last: the keeper may look at any moment, and must find the deadline of a held lease
+        self.state = HELD  # last: the keeper may read at any moment, and must find the deadline of a held lease
 
     def _trust_from(self, sent_ns: int, ttl_ms: int) -> None:
         trusted_ns, after_ns = trust.spans_ns(ttl_ms)
@@ -201,10 +201,10 @@ class LeaseCore:
             self.lose(LossReason.EXPIRED, self._trouble)
 
     def lose(self, reason: str, detail: str = "", *, since: LeaseState = HELD) -> None:
-        """held -> lost: end the lease for its holder, and report it once to every listener.
+        """held -> lost: end the lease for its holder; wake its waiters, emit `lost` and call `on_loss`, once.
 
-        `since` is the state that the caller saw. A loss that the keeper finds while the lease is being released does
-        not count.
+        `since`: the state that the caller saw. If the keeper finds a loss while the holder releases the lease, the loss
+        does not count.
         """
         client = self.client
         with client.guard:
@@ -219,14 +219,14 @@ class LeaseCore:
             client.transport.run_callback(self._call_on_loss)
 
     def forked(self) -> None:
-        """any -> lost, in a child process: the lease is the parent's, and so is its callback."""
+        """any -> lost, in a child process: the lease and its callback belong to the parent."""
         self.on_loss = None
         self.state, self._loss_cause = LOST, (LossReason.FORKED, "")
 
     def refused(self) -> None:
         """pending -> ended: the engine answered that this token neither holds nor waits.
 
-        If an older copy of the acquire may still arrive, the lease stays pending and has to be undone.
+        If an older copy of the acquire may still arrive, the lease stays pending and the caller must undo it.
         """
         if not self._resent:
             self.state = ENDED
@@ -242,7 +242,7 @@ class LeaseCore:
     def undo(self) -> None:
         """any -> ended: take back a lease that no caller has.
 
-        The keeper sends the undo, also if the engine cannot be reached just now.
+        The keeper sends the undo, and keeps trying if the engine is unavailable.
         """
         client = self.client
         if self.state is not ENDED:
@@ -253,7 +253,7 @@ class LeaseCore:
         client.keeper.forget(self)
 
     def _begin_release(self) -> LeaseState:
-        """held -> releasing, inside the trusted deadline only; return the state before."""
+        """held -> releasing, only before the trusted deadline; return the previous state."""
         client = self.client
         with client.keeper.guard:
             state = self.state
@@ -262,9 +262,9 @@ class LeaseCore:
         return state
 
     def _end_release(self, command: ReleaseCommand, answer: Answer | None) -> None:
-        """releasing -> ended, or lost if the engine did not have the lease any more.
+        """releasing -> ended, or lost if the engine no longer had the lease.
 
-        `answer` is the engine's answer; `None` if there was none, and the keeper has to go on sending `command`.
+        `answer`: the engine's answer; `None` if there was none, so the keeper must keep sending `command`.
         """
         if isinstance(answer, NotHeld):
             self.lose(answer.reason, answer.detail, since=RELEASING)
@@ -282,17 +282,17 @@ class LeaseCore:
             client.emit("released", self.identity.shown, self._fence, held_s)
 
     def end(self, to: str = "") -> None:
-        """held or releasing -> ended: have the keeper finish an interrupted release; in other states change nothing."""
+        """held or releasing -> ended: the keeper finishes an interrupted release. No effect in other states."""
         if self.state in (HELD, RELEASING):
             self.client.keeper.finish_release(self, self.release_command(to))
             self.state = ENDED
             self.wake()
         self.client.keeper.forget(self)
 
-    # What others learn of the state.
+    # Queries and notifications.
 
     def is_lost(self) -> bool:
-        """Whether the lease is lost, by now."""
+        """Return whether the lease is lost; check the deadline first."""
         if self.state is HELD and self.client.clock.now_ns() >= self.deadline_ns:
             self.lose(LossReason.EXPIRED, self._trouble)
         return self.state is LOST
@@ -303,15 +303,15 @@ class LeaseCore:
         return LeaseLost(readable(self.name), self._fence, reason, detail=detail)
 
     def client_closing(self) -> None:
-        """React to a client that takes no new work: a consumer that waits for messages has to know."""
+        """React to the start of `close()`. A consumer session overrides this, to stop waiting for messages."""
 
     def wake(self) -> None:
-        """Wake everyone who waits for something to happen to this lease."""
+        """Wake the threads and tasks that wait for an event of this lease."""
         for waker in self._wakers:
             waker.wake()
 
     def add_waker(self, waker: Waker) -> None:
-        """Have `waker` woken when something happens to this lease."""
+        """Wake `waker` at each event of this lease."""
         with self.client.guard:
             self._wakers = (*self._wakers, waker)
 
@@ -328,7 +328,7 @@ class LeaseCore:
             log.exception("on_loss of lease %r failed", self.name)
 
     def _item_granted(self, answer: Granted) -> None:
-        """Note which of many items the engine has granted."""
+        """Store which item of a pool the engine has granted."""
 
     def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
         """Return the error for a token that the engine will never grant."""

@@ -1,6 +1,6 @@
-"""Budgets: reserve an amount first, then settle what was really spent.
+"""Budgets: reserve an amount first, then settle the amount really spent.
 
-Budgets fail closed: without the engine there is no reservation.
+Budgets fail closed: if the engine is unavailable, there is no reservation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BudgetBase:
         return self._limit if isinstance(limit, Unset) else _checked("limit", limit)
 
     async def _reserve(self, key: str, amount: int, limit: int | Unset | None) -> ReservedFields:
-        """Reserve the amount, or raise `BudgetExceeded`. If the reply stays lost, the amount is free after the hold."""
+        """Reserve the amount, or raise `BudgetExceeded`. If every reply is lost, the amount is free after the hold."""
         name, amount, token = name_of(self.name, key), checked_amount("amount", amount), new_token()
         most = self._limit_of(limit)
         command = Reserve(name, token, amount, most, self._period_ms, self._hold_ms)
@@ -114,7 +114,7 @@ class ReservationBase:
         return f"<reservation of {self.amount} for {self.key!r}{', settled' if self.settled else ''}>"
 
     async def _settle(self, actual: int) -> None:
-        """Settle the amount really spent. The same amount may be settled again; another one is a mistake."""
+        """Settle the amount really spent. A caller may settle the same amount again; another amount is a mistake."""
         actual, before = checked_amount("actual", actual), self._actual
         if before is None:
             await send_safely(self._client, self._command(actual))
@@ -123,10 +123,10 @@ class ReservationBase:
             raise InvalidConfig("actual", actual, f"this reservation was already settled with {before}")
 
     async def _leave(self, error: BaseException | None) -> None:
-        """End the block: unless it was settled, settle the whole amount, or nothing if the block failed.
+        """End the block: unless the caller has settled, settle the whole amount, or 0 if the block failed.
 
-        The work is over, so an unavailable engine is not an error of the work: the keeper goes on sending for as long
-        as the amount is reserved. The block's own error is never replaced.
+        The work is over, so an unavailable engine is not an error of the work: the keeper keeps sending the command for
+        as long as the amount is reserved. The block's own error always passes.
         """
         if self.settled:
             return
@@ -134,7 +134,7 @@ class ReservationBase:
         try:
             await self._settle(actual)
         except Unavailable as trouble:
-            log.warning("%d of %r could not be settled; the client goes on trying: %s", actual, self._name, trouble)
+            log.warning("%d of %r could not be settled; the client keeps trying: %s", actual, self._name, trouble)
             self._hand_to_keeper(actual)
         except Closed as closed:
             if error is None:

@@ -1,8 +1,8 @@
-"""Rate limits: may this be done now? One request, one answer; after a lost reply the hit counts as used.
+"""Rate limits: is this action allowed now? One request, one answer; after a lost reply the hit counts as used.
 
-A refusal that still holds is repeated without a request. When the engine is unavailable, the limit's policy decides,
-and each such decision is reported. The engine is then tried less and less often, so that an outage does not slow
-callers down.
+While a refusal is still valid, the limiter repeats it without a request. When the engine is unavailable, the limit's
+policy decides, and the limiter emits an event for each such decision. It then tries the engine less and less often, so
+that an outage does not slow callers down.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Decision(NamedTuple):
 
 
 class LimiterBase:
-    """A rate limit: its rates, the refusals that still hold, and the policy without the engine."""
+    """A rate limit: its rates, the refusals that are still valid, and the policy while the engine is unavailable."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LimiterBase:
         return f"<limit {self.rate!r} {self.name!r} on {self._client.url}>"
 
     def _known_refusal(self, key: str, cost: int, *, final: bool = True) -> Decision | None:
-        """Return the refusal that still holds, if there is one; `final` unless the caller goes on waiting."""
+        """Return the last refusal if it is still valid. `final`: emit an event, because the caller does not wait."""
         known = self._local.refusals.get(key) if type(key) is str else None
         if known is None or self._client.state is CLOSED:
             return None
@@ -111,7 +111,7 @@ class LimiterBase:
         return Hit(name, self._rates, self._smooth, cost, take)
 
     def _without_engine(self, command: Hit) -> Decision:
-        """Decide by the policy, and report it."""
+        """Decide by the policy for an unavailable engine, and emit an event."""
         if self._policy == "local":
             decision = self._decide_locally(command)
         else:
@@ -127,7 +127,7 @@ class LimiterBase:
         clock, local = self._client.clock, self._local
         with local.guard:
             name = command.name if len(local.counters) < KNOWN_MAX else _OTHERS
-            # The monotonic clock: no other process shares these counts.
+            # The monotonic clock is right here, because no other process shares these counts.
             moment = Moment(0, clock.now_ns() // NS_PER_US, "")
             local_command = command._replace(name=name, rates=self._local_rates)
             answer = local.counters.answer(hit_rule, local_command, moment)
@@ -135,7 +135,7 @@ class LimiterBase:
         return _decision(answer)
 
     async def _hit(self, key: str, cost: int, *, take: bool = True, final: bool = True) -> Decision:
-        """Send one hit. Report a refusal, unless the caller goes on waiting or counts nothing."""
+        """Send one hit. Emit an event for a refusal, unless the caller keeps waiting or counts nothing."""
         decision = await self._decide(key, cost, take=take)
         if final and take and not decision.allowed:
             self._report_refusal(key, decision.retry_after)
@@ -161,13 +161,13 @@ class LimiterBase:
         return _decision(answer)
 
     async def _counted(self, key: str) -> Decision:
-        """Return the engine's figures, without the policy; `Unavailable` if the engine does not answer."""
+        """Return the counts of the engine; raise `Unavailable` if it does not answer: the policy does not apply."""
         answer = await send_safely(self._client, self._command(key, 1, take=False))
         assert isinstance(answer, LimitDecision)
         return _decision(answer)
 
     async def _wait(self, key: str, cost: int, timeout: Seconds | None) -> Decision:
-        """Send hits until one is allowed; raise `RateLimited` as soon as none can be before the timeout ends."""
+        """Send hits until one is allowed; raise `RateLimited` as soon as it is clear that the timeout ends first."""
         client, wait_ns = self._client, timeout_ns(timeout)
         until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
         while True:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 KNOWN_MAX = 10_000
 PAUSE_MAX_NS = NS
 _PAUSE_NS = 50 * NS_PER_MS
-# A refusal is not repeated locally for longer than this, so that a limit that an operator resets is noticed soon.
+# A limiter repeats a refusal locally for at most this long, so that it soon notices the reset of a limit.
 BELIEVED_NS = NS
 # If a client uses more limits than this, the oldest ones lose their local state.
 _LIMITS_MAX = 1000
 
 
 class Refusal(NamedTuple):
-    """The last refusal of a key: repeated until `believed_ns` for this cost and higher ones."""
+    """The last refusal of a key. The limiter repeats it until `believed_ns`, for this cost and higher ones."""
 
     believed_ns: int
     cost: int

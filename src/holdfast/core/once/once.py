@@ -1,9 +1,9 @@
 """`once`: at most one success for an idempotency key in a window of time.
 
-While the work runs, the caller holds a lease, renewed like any other. A success turns the lease into a marker, in one
-step with the release; a failure only releases. So a crash blocks the key for the lease's ttl, not for the window, and
-the sender's next try is processed. The marker contains the result of the work, if JSON can encode it, and a digest of
-the payload: the same key with another payload is a mistake, not a duplicate.
+While the work runs, the caller holds a lease, which the keeper renews like any other. A success releases the lease and
+stores a marker, in one step; a failure only releases. So a crash blocks the key for the lease's ttl, not for the
+window, and the sender's next try can succeed. The marker contains the result of the work, if JSON can encode it, and a
+digest of the payload: the same key with another payload is a mistake, not a duplicate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 LEASE_S = 30.0
 MARKER_MAX_BYTES = 65536
-# The key of the digest in the holder's info: none that a program would choose for its own.
+# The key of the digest in the holder's info. No program would choose this key for its own info.
 _DIGEST = "holdfast.payload"
 
 
@@ -53,7 +53,7 @@ class OnceBase:
         return f"<once {self.name!r} on {self._client.url}>"
 
     def _claim_fields(self, key: str, payload: Any, timeout: Seconds | None) -> tuple[Any, ...]:
-        """Return the arguments of a new claim. A caller that is refused reads the digest in the holder's info."""
+        """Return the arguments of a new claim. A refused caller compares the payload's digest in the holder's info."""
         client, digest = self._client, digest_of(payload)
         holder = client.holder._replace(info={**client.holder.info, _DIGEST: digest}) if digest else client.holder
         packed = holder.packed() if digest else client.packed
@@ -72,7 +72,7 @@ class OnceBase:
 
 
 class OnceClaimBase(CombinedLease, LeaseBase):
-    """The claim of one key: true if the work is this caller's to do, false if it was done before."""
+    """The claim of one key: true if this caller must do the work, false if the work was done before."""
 
     def __init__(self, options: OnceOptions, client: Client, *fields: Any) -> None:
         self._options = options
@@ -82,7 +82,7 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         super().__init__(client, *fields)
 
     def __bool__(self) -> bool:
-        """Return whether the work is this caller's to do. Only the block knows it."""
+        """Return whether this caller must do the work. The answer is known only inside the block."""
         if self._earlier is None and self.state is PENDING:
             raise RuntimeError("use a claim inside its block: `with once.first(key) as first:`")
         return self._earlier is None
@@ -101,7 +101,7 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         self._result = value
 
     async def _begin(self) -> None:
-        """Acquire the lease, or find the marker; raise `NotAcquired` if another caller works until the timeout."""
+        """Acquire the lease, or find the marker; raise `NotAcquired` if another caller still works at the timeout."""
         if self.state is not PENDING or self.was_sent:
             raise RuntimeError("a claim can be entered only once; call first() again")
         client, wait_ns = self.client, self._options.timeout_ns
@@ -145,7 +145,7 @@ class OnceClaimBase(CombinedLease, LeaseBase):
             self._found(marker)
 
     def _found(self, marker: DoneMarker) -> None:
-        """Take over the result of the earlier success. There is no lease to release."""
+        """Store the marker of the earlier success, for its result. There is no lease to release."""
         import json  # noqa: PLC0415 - needed only for a duplicate
 
         earlier = json.loads(marker.marker)
@@ -154,12 +154,12 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         self._earlier = earlier
 
     def _refuse_other_payload(self, digest: str) -> None:
-        mine = self._options.digest
-        if digest and mine and digest != mine:
+        own = self._options.digest
+        if digest and own and digest != own:
             raise PayloadMismatch(self.name)
 
     async def _leave(self, error: BaseException | None) -> None:
-        """End the block: a success stores a marker, in the step that releases; a failure only releases."""
+        """End the block: a success releases and stores a marker, in one step; a failure only releases."""
         if self._earlier is not None:
             return
         if error is None:
@@ -174,16 +174,16 @@ class OnceClaimBase(CombinedLease, LeaseBase):
     def _marker(self) -> str:
         import json  # noqa: PLC0415 - needed only for a success
 
-        facts = {"payload": self._options.digest, "fence": self.fence_or_none}
+        fields = {"payload": self._options.digest, "fence": self.fence_or_none}
         try:
-            marker = json.dumps({**facts, "result": self._result}, separators=(",", ":"))
+            marker = json.dumps({**fields, "result": self._result}, separators=(",", ":"))
             if len(marker) <= MARKER_MAX_BYTES:
                 return marker
             why = f"it has more than {MARKER_MAX_BYTES} bytes as JSON"
-        except (TypeError, ValueError, RecursionError) as trouble:
-            why = str(trouble)
+        except (TypeError, ValueError, RecursionError) as error:
+            why = str(error)
         log.warning("the result of %r is not stored for later callers: %s", self.name, why)
-        return json.dumps(facts, separators=(",", ":"))
+        return json.dumps(fields, separators=(",", ":"))
 
 
 def digest_of(payload: Any) -> str:

@@ -1,6 +1,6 @@
 """Assignments: keys that an owner holds, and the events that an owner reports about them.
 
-An outcome of an assignment counts only while the owner still holds the key; the engine compares in the same step.
+An outcome of an assignment counts only while the owner still holds the key; the engine checks this in the same step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentLost:
-    """Event: this owner no longer holds the key of `assignment`, and must stop its work. Its outcome is refused."""
+    """Event: this owner has lost the key of `assignment`, and must stop its work. The engine refuses its outcome."""
 
     assignment: Any
 
@@ -41,7 +41,7 @@ class AssignmentLost:
 class AssignmentExpired:
     """Event: the session of another owner that held `key` has expired.
 
-    There is nothing to do: the key is assigned again by itself. `owner.claim(key)` takes it over at once.
+    No action is needed: some owner gets the key after the grace. `owner.claim(key)` takes the key over at once.
     """
 
     key: str
@@ -49,7 +49,7 @@ class AssignmentExpired:
 
 @dataclass(frozen=True, slots=True)
 class OwnerStopped:
-    """Event: the last one of this owner. `reason`: why; `error`: the error, if it was one."""
+    """Event: the last event of this owner. `reason`: why it stopped; `error`: the error that stopped it, if any."""
 
     reason: str
     error: Exception | None = None
@@ -59,7 +59,7 @@ OwnerEvent = Assigned | AssignmentLost | AssignmentExpired | OwnerStopped
 
 
 class HeldAssignment(HeldMessage):
-    """The core's side of an assignment: a held message, with the time since when it is held."""
+    """The internal state of an assignment: a held message, and since when the owner holds it."""
 
     consumer: OwnerConsumer
 
@@ -82,18 +82,18 @@ class HeldAssignment(HeldMessage):
         return 0.0 if self.gone or self.outcome else self.session.remaining()
 
     def report_assigned(self) -> None:
-        """Report to the observer that the key is assigned, and how long it waited."""
+        """Emit `assigned`, with the time since the message was published."""
         waited_s = max(0.0, time.time() - self.stored.published_us / 1_000_000)
         self.queue.client.emit("assigned", self.queue.name, self.fence, waited_s, detail=f"key {self.key}")
 
     def report_ended(self, kind: str, detail: str) -> None:
-        """Report to the observer that the key is no longer held, and how long it was."""
+        """Emit an event about the end of the assignment, with the time for which the owner held the key."""
         client = self.queue.client
         held_s = (client.clock.now_ns() - self._since_ns) / NS
         client.emit(kind, self.queue.name, self.fence, held_s, detail=detail)
 
     def report_lost(self, reason: str) -> None:
-        """Report to the observer, once, that the key was lost."""
+        """Emit `lost`, once."""
         if not self.loss_reported:
             self.loss_reported = True
             self.report_ended("lost", f"{reason} (key {self.key})")
@@ -129,12 +129,12 @@ class AssignmentBase(MessageBase):
 
     @property
     def key(self) -> str:
-        """The key. A message that was published without one has its id for a key."""
+        """The key; the id of the message if it was published without a key."""
         return self._held.key
 
     @property
     def token(self) -> str:
-        """The token of the owner's session. A guard compares it beside the fence."""
+        """The token of the owner's session. A guard compares the token together with the fence."""
         return self._held.session.token
 
     @property

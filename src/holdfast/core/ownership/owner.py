@@ -1,10 +1,11 @@
-"""Owners: consumers that keep keys for hours, and report everything that changes as events.
+"""Owners: consumers that keep keys for hours, and report every change as an event.
 
-An owner holds all its keys under one session per queue, so that a thousand keys cost as many commands as one. It learns
-of its own losses at once, and of the expiry of others if it asks for that; this only makes recovery faster.
+An owner holds all its keys under one session per queue, so that a thousand keys cost as many commands as one. The owner
+learns of its own losses at once. If `events` is set, it also learns of the expiry of others; this only makes recovery
+faster.
 
-Nothing accumulates. An owner takes no more keys than its limit, and only when its user asks for the next event. Of
-events that need no action it keeps a bounded number, and counts the rest.
+Memory is bounded. An owner takes no more keys than its limit, and only when the program asks for the next event. Of
+events that need no action, the owner keeps a bounded number and counts the rest.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ if TYPE_CHECKING:
     from holdfast.core.queue.session import ConsumerSession
     from holdfast.engines import ExpiryWatch, Waker
 
-    # Runs a blocking call where it does not block the face: at once, or on another thread.
+    # Runs a blocking call so that it does not block an event loop: at once, or on another thread.
     RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 MOST = 1000
 MOST_MAX = 100_000
-# How many events that need no action are kept for a slow reader; assignments are never dropped.
+# How many events that need no action an owner keeps for a slow reader; it never drops assignments.
 EVENTS_MAX = 1000
 LISTEN, CONFIGURE = "listen", "configure"
 STOPPED, CLOSED = "stopped", "closed"
 _RETRY_NS = 800 * NS_PER_MS
-# For a key without a message. An assignment without a key shows its id instead, and an id cannot be claimed.
-_NONE = "none was published, or it is done; a message without a key has only an id, and cannot be claimed"
+# The error for a key without a message. An assignment without a key shows its id instead, and an id cannot be claimed.
+_NO_MESSAGE = "none was published, or it is done; a message without a key has only an id, and cannot be claimed"
 
 
 class OwnerCore:
-    """An owner of keys, in one queue or in all partitions of one. One reader at a time; any thread may end work."""
+    """An owner of keys, in one queue or in all its partitions. One reader at a time; any thread may end assignments."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class OwnerCore:
         if events not in (None, LISTEN, CONFIGURE):
             raise InvalidConfig("events", events, f"it must be {LISTEN!r}, {CONFIGURE!r} or None")
         self.client = queues[0].client
-        self.dropped = 0  # how many events there was no room for
+        self.dropped = 0  # how many events the owner dropped for lack of room
         self.waker: Waker | None = None
         self.ended = False
         self.consumers = [
@@ -81,7 +82,7 @@ class OwnerCore:
         self._expired: deque[tuple[str, str]] = deque()  # queue and token of other consumers that expired
         self._listener: ExpiryWatch | None = None
         self._stopped = False
-        self._turn = 0
+        self._updates = 0  # selects the queue that comes first in each update
 
     @property
     def name(self) -> str:
@@ -105,7 +106,7 @@ class OwnerCore:
         return sum(len(consumer.held) for consumer in self.consumers)
 
     def stop(self) -> None:
-        """Take no more keys, and end a wait for events. Any thread may call it."""
+        """Take no more keys, and end a wait for events. Any thread may call this."""
         self._stopped = True
         self.wake()
 
@@ -118,7 +119,7 @@ class OwnerCore:
         self._unread.append((AssignmentLost(delivered.message), None))
 
     def _consumer_expired(self, queue: str, token: str) -> None:
-        """Note that a consumer expired. The listener's thread calls this, so it does no I/O."""
+        """Remember that a consumer expired. The listener's thread calls this method, so it does no I/O."""
         if any(each.session is not None and each.session.token == token for each in self.consumers):
             return
         if len(self._expired) < EVENTS_MAX:
@@ -140,9 +141,9 @@ class OwnerCore:
         """Start a session in every queue, so that an unusable engine raises its error at once."""
         client = self.client
         if self.waker is not None:
-            raise RuntimeError(f"owner {self.name!r} is in use: make one of its own for each block")
+            raise RuntimeError(f"owner {self.name!r} is in use: make one owner object for each block")
         if self._events and Capability.EXPIRY_EVENTS not in client.engine.capabilities:
-            rule = "this engine has no expiry events: leave it out, deaths are found without them"
+            rule = "this engine has no expiry events: omit the parameter; owners find dead consumers without events"
             raise InvalidConfig("events", self._events, rule)
         self._stopped = self.ended = False
         self.waker = client.transport.waker()
@@ -156,7 +157,7 @@ class OwnerCore:
             raise
 
     def _listen(self) -> ExpiryWatch:
-        """Subscribe to the expiry events of all queues. Events about that carry the name of the first queue."""
+        """Subscribe to the expiry events of all queues. Events about the subscription name the first queue."""
         names = tuple(consumer.queue.name for consumer in self.consumers)
 
         def emit(kind: str, detail: str) -> None:
@@ -179,14 +180,14 @@ class OwnerCore:
             self.ended, self.waker = True, None
 
     async def next_event(self, wait_ns: int | None) -> OwnerEvent | None:
-        """Return the next event; None if there is none before the timeout, or none any more."""
+        """Return the next event; `None` if none comes before the timeout, or after the last event."""
         clock = self.client.clock
         until_ns = NEVER_NS if wait_ns is None else clock.now_ns() + wait_ns
-        if wait_ns == 0:  # no wake-up is waited for
+        if wait_ns == 0:  # this call does not wait for a wake-up, so it must fetch
             _set_woken(self.consumers)
         while (event := self._next_unread()) is None and not self.ended:
             if self.waker is None:
-                raise RuntimeError(f"owner {self.name!r} takes keys inside its `with` block only")
+                raise RuntimeError(f"owner {self.name!r} takes keys only inside its `with` block")
             if self._stopped:
                 self._end(STOPPED)
                 continue
@@ -218,14 +219,14 @@ class OwnerCore:
             self._end(str(error), error)
 
     async def _update(self, waker: Waker) -> None:
-        """Find what was lost, which owners expired, and which keys are available; each time another queue first."""
+        """Find lost assignments, expired owners and available keys; begin with another queue each time."""
         if self.client.state is not OPEN:
             raise Closed
         while self._expired:
             await self._report_expired(*self._expired.popleft())
-        self._turn += 1
-        for at in range(len(self.consumers)):
-            consumer = self.consumers[(self._turn + at) % len(self.consumers)]
+        self._updates += 1
+        for offset in range(len(self.consumers)):
+            consumer = self.consumers[(self._updates + offset) % len(self.consumers)]
             consumer.watch_session(waker)
             if consumer.must_fetch(self.client.clock.now_ns(), self._most - self.owned):
                 await self._fetch(consumer)
@@ -244,9 +245,9 @@ class OwnerCore:
         if not room and not consumer.woken and not consumer.is_unsure(now_ns):
             consumer.waiting_token, consumer.again_ns = "", now_ns + consumer.reconcile_ns
             return
-        consumer.woken = True  # until the answer is here
+        consumer.woken = True  # until the answer arrives: an interrupted fetch must be repeated
         result = await consumer.fetch(room, wait=room > 0)
-        # First of all, so that an interrupt of the rest loses no event.
+        # Queue the events first, so that an interrupt of the following lines loses no event.
         self._unread.extend((Assigned(each.message), _assignment(each)) for each in result.messages)
         consumer.woken = False
         consumer.received(result.messages)
@@ -288,13 +289,13 @@ class OwnerCore:
     async def claim(self, key: str) -> Any:
         """Take over a key now; raise `NotAcquired` if a live consumer holds it.
 
-        An assignment is handed out once: to a claim, or as an event. So if one part of a program reads events and
-        another claims, only one of them starts the work.
+        The owner hands out an assignment once: to a claim, or as an event. So if one part of a program reads events
+        and another part claims, only one of them starts the work.
         """
         consumer = self.consumers[part_of(key, len(self.consumers))]
         if self.waker is None or self.ended:
-            where = "no keys after it was stopped" if self.waker is not None else "keys inside its `with` block only"
-            raise RuntimeError(f"owner {self.name!r} takes {where}")
+            when = "no keys after it was stopped" if self.waker is not None else "keys only inside its `with` block"
+            raise RuntimeError(f"owner {self.name!r} takes {when}")
         for delivered in tuple(consumer.held.values()):
             held = _assignment(delivered)
             if held.key == key and not held.is_lost():
@@ -311,10 +312,10 @@ class OwnerCore:
         except (NotAcquired, NotFound, LeaseLost):
             raise
         except BaseException:
-            consumer.missed += 1  # the key may be ours without our knowledge: the next fetch finds it
+            consumer.missed += 1  # the engine may have assigned the key to this owner: the next fetch finds it
             self.wake()
             raise
-        consumer.woken = True  # a take-over ends the wait of this consumer: a reader that waits has to fetch again
+        consumer.woken = True  # a take-over ends this consumer's wait on the engine: a waiting reader must fetch again
         self.wake()
         claimed = consumer.held.get(answer.deliveries[0].entry)
         if claimed is None:
@@ -343,7 +344,7 @@ def _assignment(delivered: Delivered) -> HeldAssignment:
 
 
 def _handed_out(consumer: OwnerConsumer, delivered: Delivered) -> Any:
-    """Return the assignment; raise `NotAcquired` if this process got it before, or is just ending it."""
+    """Return the assignment; raise `NotAcquired` if the owner has already handed it out, or it is just ending."""
     held = _assignment(delivered)
     if held.outcome or not held.hand_out():
         raise NotAcquired(held.key, reason="ours", holder=consumer.name, fence=held.fence, queue=consumer.queue.name)
@@ -355,11 +356,11 @@ def _refusal(queue: str, key: str, answer: NotTakenOver) -> NotAcquired | NotFou
         return NotAcquired(key, reason="owned", holder=answer.label, fence=answer.fence, queue=queue)
     if answer.place:
         return NotAcquired(key, reason=answer.place, queue=queue)
-    return NotFound(queue, f"message of key {key!r}: {_NONE}")
+    return NotFound(queue, f"message of key {key!r}: {_NO_MESSAGE}")
 
 
 def _set_woken(consumers: Sequence[OwnerConsumer], tokens: Sequence[str] | None = None) -> None:
-    """Make the consumers with these tokens fetch; all of them without tokens."""
+    """Make the consumers with these tokens fetch; without `tokens`, all consumers."""
     for each in consumers:
         each.woken = each.woken or tokens is None or each.waiting_token in tokens
 
@@ -384,7 +385,7 @@ async def _leave_all(consumers: Sequence[OwnerConsumer], *, patient: bool = True
 
 
 class OwnerBase:
-    """An owner of keys, in one queue or in all parts of one. One reader at a time; any thread may end work."""
+    """An owner of keys, in one queue or in all its partitions. One reader at a time; any thread may end assignments."""
 
     def __init__(self, core: OwnerCore) -> None:
         self._core = core
@@ -396,12 +397,12 @@ class OwnerBase:
 
     @property
     def assignments(self) -> dict[str, Any]:
-        """The assignments that it holds now, by key."""
+        """The assignments that the owner holds now, by key."""
         return self._core.assignments
 
     @property
     def owned(self) -> int:
-        """How many keys it holds."""
+        """How many keys the owner holds."""
         return self._core.owned
 
     @property
@@ -410,7 +411,7 @@ class OwnerBase:
         return self._core.dropped
 
     def stop(self) -> None:
-        """Take no more keys: a reader gets `OwnerStopped` as its last event. Any thread may call it, at any time."""
+        """Take no more keys: a reader gets `OwnerStopped` as its last event. Any thread may call this, at any time."""
         self._core.stop()
 
     def __repr__(self) -> str:

@@ -64,7 +64,7 @@ def checked_items(items: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         checked_name(name, "an item")
         if name in seen:
-            raise InvalidConfig("items", name, "it is there twice")
+            raise InvalidConfig("items", name, "the list names it twice")
         seen.add(name)
     return names
 
@@ -102,7 +102,7 @@ def checked_reason(reason: object) -> str:
 
 
 def any_of(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
-    """Return whether the error, or one inside an exception group, is of these classes."""
+    """Return whether the error, or an error inside an exception group, is of these classes."""
     if isinstance(error, kinds):
         return True
-    return isinstance(error, BaseExceptionGroup) and any(any_of(one, kinds) for one in error.exceptions)
+    return isinstance(error, BaseExceptionGroup) and any(any_of(member, kinds) for member in error.exceptions)

@@ -1,7 +1,7 @@
-"""Pools: one of many items, exclusively. The settings of a pool, the lease of an item, and changes of the pool.
+"""Pools lend one of many items exclusively: the settings of a pool, the lease of an item, and changes of the pool.
 
-An item is a lease like any other, with the same states and steps. Two things differ: its commands to the engine, and
-its end: an item whose use failed cools before it is lent again.
+The lease of an item has the same states and steps as any other. Two things differ: its commands to the engine, and its
+end: an item whose use failed has a cooldown before the pool lends it again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ItemStatus(NamedTuple):
 
 
 class PoolStats(NamedTuple):
-    """The figures of a pool, some of its items and some of its waiters.
+    """Statistics of a pool, some of its items and some of its waiters.
 
     If the engine could not list them, `items` or `waiters` is empty and `trouble` says why.
     """
@@ -111,7 +111,7 @@ class PoolCommands:
         """Add, remove or set items, all or none; return the names of the lent items that leave when returned."""
         names = checked_items(items)
         if some and not names:
-            raise InvalidConfig("items", names, "there must be at least one")
+            raise InvalidConfig("items", names, "it must name at least one item")
         seed = int.from_bytes(os.urandom(4), "big") | 1
         command = ChangePool(self.name, operation, names, leave, seed, permits, self._options.kind)
 
@@ -127,15 +127,15 @@ class PoolCommands:
         return answer.leaving
 
     async def _changed_before(self, command: ChangePool, answer: Answer) -> Answer:
-        """Interpret the answer to a second copy: the first copy has done what the second one found done."""
+        """Interpret the answer to a second copy: if the change was already made, the first copy has made it."""
         unknown = isinstance(answer, UnknownItems) and set(answer.items) != set(command.items)
         if isinstance(answer, ItemsStillLent) or unknown:
             return answer
-        figures = await self._snapshot(0)
-        taken = await self._snapshot(figures.lent + figures.cooling)
-        leaving = {item.item for item in taken.items if item.leaving and item.state in ("lent", "offered")}
-        going = leaving - set(command.items) if command.operation == "set" else leaving & set(command.items)
-        return PoolChanged(0, 0, tuple(sorted(going)))
+        counts = await self._snapshot(0)
+        unavailable = await self._snapshot(counts.lent + counts.cooling)
+        leaving = {item.item for item in unavailable.items if item.leaving and item.state in ("lent", "offered")}
+        by_command = leaving - set(command.items) if command.operation == "set" else leaving & set(command.items)
+        return PoolChanged(0, 0, tuple(sorted(by_command)))
 
     async def _snapshot(self, limit: int) -> PoolSnapshot:
         answer = await send_safely(self._client, GetPoolStats(self.name, limit, self._options.kind))
@@ -143,7 +143,7 @@ class PoolCommands:
         return answer
 
     async def _stats(self, limit: int) -> PoolStats:
-        """Return the figures, with at most `limit` items and waiters."""
+        """Return the statistics, with at most `limit` items and waiters."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= ITEMS_MAX:
             raise InvalidConfig("limit", limit, f"it must be a whole number from 0 to {ITEMS_MAX}")
         now = await self._snapshot(limit)
@@ -228,7 +228,7 @@ class PoolBase(PoolCommands):
             raise NotFound(self.name, f"item {item!r}")
 
     async def _break_item(self, item: str, reason: str, fence: int | None = None) -> None:
-        """End the lease of an item by force, or only the one with this fence. The item cools as after an expiry."""
+        """End the lease of an item by force; with `fence`, only that lease. The item cools as after an expiry."""
         checked_reason(reason)
         if fence is None:
             fence = (await self._lent(item)).fence
@@ -239,9 +239,9 @@ class PoolBase(PoolCommands):
 
     async def _lent(self, item: str) -> ItemStatus:
         """Return the status of an item that is lent or offered; `NotFound` if it is neither."""
-        figures = await self._stats(0)
-        now = await self._stats(min(ITEMS_MAX, figures.lent + figures.cooling))  # lent items are listed first
-        found = next((one for one in now.items if one.name == checked_name(item, "an item")), None)
+        counts = await self._stats(0)
+        now = await self._stats(min(ITEMS_MAX, counts.lent + counts.cooling))  # the engine lists lent items first
+        found = next((each for each in now.items if each.name == checked_name(item, "an item")), None)
         if found is None or found.state not in ("lent", "offered"):
             raise NotFound(self.name, f"lent item {item!r}")
         return found
@@ -253,7 +253,7 @@ async def _broken_before(answer: Answer) -> Answer:
 
 
 class ItemBase(LeaseBase):
-    """The lease of an item: it has the pool's name until it is granted, and then the item's."""
+    """The lease of an item. Its name is the pool's name until the grant, and then the item's name."""
 
     _item = ""
     _cooldown_ms = 0
@@ -270,7 +270,7 @@ class ItemBase(LeaseBase):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the borrower noted about this use, for people to read."""
+        """The borrower's `info` about this use, for people to read."""
         return self._holder.info
 
     def __repr__(self) -> str:
@@ -301,7 +301,7 @@ class ItemBase(LeaseBase):
         return PoolHeartbeat(self._pool, self._borrow.pool.kind)
 
     def late_release_command(self, command: ReleaseCommand) -> ReleaseCommand | None:  # noqa: ARG002
-        """Return `None`, no `command`: the outcome of a lost borrower's work is uncertain, so let the item cool."""
+        """Return `None`: the outcome of the work is uncertain, so the lease must expire, and then the item cools."""
         return None
 
     def _item_granted(self, answer: Granted) -> None:
@@ -309,7 +309,7 @@ class ItemBase(LeaseBase):
 
     @property
     def identity(self) -> LeaseIdentity:
-        """Every name of this item; events show the pool first, because an item's name says little alone."""
+        """Every name of this lease. Events show the pool's name too, because an item's name alone says little."""
         pool, kind = self._pool, self._borrow.pool.kind
         shown = self.name if self.name == pool else f"{pool}/{self.name}"
         return LeaseIdentity(self.name, f"{pool}\x00{kind}\x00{self._item}", many_rights(pool, kind), shown, pool)
@@ -326,10 +326,10 @@ class ItemBase(LeaseBase):
             self._cooldown_ms = max(self._cooldown_ms, options.cooldown_ms)
 
     def _cool_for(self, seconds: Seconds | Unset) -> None:
-        """Let the item cool for so long when it is returned."""
+        """Set the cooldown that the item gets when it is returned."""
         cooldown_ms = self._borrow.pool.cooldown_ms if isinstance(seconds, Unset) else duration_ms(seconds)
         if self.state in (RELEASING, ENDED):
-            raise NotOwner(self.name, "it was already returned; use cool() of the pool for an item that is not lent")
+            raise NotOwner(self.name, "it was already returned; for an item that is not lent, call cool() of the pool")
         self._cooldown_ms = cooldown_ms
 
     async def _extend(self, ttl: Seconds) -> None:
@@ -340,7 +340,7 @@ class ItemBase(LeaseBase):
         until_ns = client.clock.now_ns() + WIRE_NS
 
         async def send() -> Answer:
-            """Renew as the keeper does: with the replicas' confirmation, if the lease needs it."""
+            """Renew as the keeper does: with the confirmation of the replicas, if the lease requires that."""
             nonlocal sent_ns
             sent_ns = client.clock.now_ns()
             command = self.renew_command(lasts_ms)

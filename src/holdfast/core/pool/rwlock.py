@@ -1,9 +1,9 @@
 """Read-write locks: many readers or one writer, each with a lease, in order of arrival.
 
-Each mode is used like a lock. A reader cannot become the writer: two readers that tried would wait for each other for
-ever. So a thread or task that is in a block of one mode and requests the other is refused at once, through any object
-of the client. A reader may enter another read block under the lease that it has: in the waiting line it might wait for
-a writer that waits for it.
+Programs use each mode like a lock. A reader cannot become the writer: two readers that tried would deadlock. So if a
+thread or task in a block of one mode requests the other mode, the lock refuses at once, through any lock object of the
+client. A reader may enter another read block under the lease that it has: in the waiting line it might wait for a
+writer that waits for this reader.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHARE_PPM = 1
 class RWLockModeBase(LockBase):
     """One mode of a read-write lock: a lock's settings, and whether it reads or writes."""
 
-    # The objects of a client for one lock use it among each other.
+    # The lock objects of one client call this method of each other.
     _internal = frozenset(("leases_of",))
 
     def __init__(self, client: Client, name: str, *, mode: str, **settings: Any) -> None:
@@ -60,7 +60,7 @@ class RWLockModeBase(LockBase):
         return self._entered.get(who, [])
 
     def _all(self) -> tuple[RWLockModeBase, ...]:
-        """Return every object of the client for this lock, both modes, with this one."""
+        """Return every lock object of the client for this lock, of both modes, including this one."""
         with self._client.guard:
             return tuple(self._peers)
 
@@ -97,7 +97,7 @@ class RWLockBase(PoolCommands):
 
 
 class RWLeaseBase(ItemBase):
-    """The lease of a reader or of the writer. A writer's fence exceeds all before it; a reader's guards nothing."""
+    """The lease of a reader or of the writer. A writer's fence exceeds all earlier ones; do not guard by a reader's."""
 
     @property
     def mode(self) -> str:

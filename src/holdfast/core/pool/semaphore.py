@@ -1,8 +1,8 @@
 """Semaphores: a fixed number of permits, each with a lease and a fence of its own.
 
-A semaphore is used like a lock and stored like a pool of numbered permits. The first acquire creates the permits; the
-engine forgets them some time after the last use. All users name the same number of permits. The engine refuses another
-number until `resize` changes it for all.
+Programs use a semaphore like a lock; engines store it like a pool of numbered permits. The first acquire creates the
+permits; the engine forgets them some time after the last use. All users must pass the same number of permits. The
+engine refuses another number until `resize` changes it for all.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SemaphoreBase(PoolCommands, LockBase):
 
 
 class PermitBase(ItemBase):
-    """The lease of a permit: it has the semaphore's name, and a number."""
+    """The lease of a permit. Its name is the semaphore's name; the permit also has a number."""
 
     @property
     def number(self) -> int:

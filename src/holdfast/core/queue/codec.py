@@ -76,7 +76,7 @@ def shown_body(codec: Codec, message: StoredMessage) -> Any:
 
 
 def packed_headers(headers: dict[str, str] | None) -> str:
-    """Return the headers as the engine stores them; raise `InvalidConfig` if they are no dictionary of texts."""
+    """Return the headers as the engine stores them; raise `InvalidConfig` unless they are a dictionary of texts."""
     if headers is None:
         return ""
     texts = isinstance(headers, dict) and all(
@@ -90,7 +90,7 @@ def packed_headers(headers: dict[str, str] | None) -> str:
 
 
 def unpacked_headers(packed: str) -> dict[str, str]:
-    """Return the published headers. Raise `ValueError` or `TypeError` if another program has written other bytes."""
+    """Return the published headers. Raise `ValueError` or `TypeError` if another program has stored invalid JSON."""
     return dict(json.loads(packed)) if packed else {}
 
 
@@ -103,7 +103,7 @@ def shown_headers(packed: str) -> dict[str, str]:
 
 
 def checked_codec(codec: str | Codec) -> Codec:
-    """Return the codec of this name, or the given one; raise `InvalidConfig` if it is none."""
+    """Return the codec with this name, or the given object; raise `InvalidConfig` if the object is not a codec."""
     if isinstance(codec, str):
         if codec not in _CODECS:
             names = ", ".join(sorted(_CODECS))

@@ -1,8 +1,8 @@
 """Consumers: receive messages, and recover when something goes wrong.
 
-A consumer has one session at a time. If the session is lost, the consumer starts a new one by itself; other consumers
-receive its messages then. It waits while the engine is in trouble. It knows which entries it holds, and sends them
-after an answer may have been lost, so that no message stays with it unseen.
+A consumer has one session at a time. If the session is lost, the consumer starts a new one by itself, and other
+consumers receive the messages of the lost session. A consumer waits while the engine is unavailable. After an answer
+may have been lost, the consumer sends the entries that it knows it holds, so that it sees every message that it holds.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 PREFETCH_MAX = 10_000
 UNREADABLE = "unreadable"
-# How long the keeper goes on sending outcomes to an engine that does not answer.
+# How long the keeper keeps sending outcomes to an engine that does not answer.
 PENDING_NS = 60 * NS
-# A waiting consumer asks again every sixth of the ttl, within these bounds, in case a wake-up got lost: for example a
-# server that restarted has forgotten who waits. A short ttl is for consumers that want to recover soon.
+# A waiting consumer fetches again every sixth of the ttl, within these bounds, in case a wake-up was lost: for example,
+# a server that restarted has forgotten its waiters. A consumer with a short ttl recovers sooner.
 _RECHECK_MIN_NS, _RECHECK_MAX_NS = NS, 5 * NS
-# Only the first waiting consumers ask when a delay ends; the others are woken.
+# Only the first waiting consumers fetch when a delay ends; the others get a wake-up.
 _DELAY_WATCHERS = 2
 # Out of every 7 fetches, 4 try `high` first, 2 `normal` and 1 `low`, so that low-priority messages never starve.
 _FIRST_LANES = ("high", "", "high", "low", "high", "", "high")
 
 
 class Delivered(NamedTuple):
-    """A held message, and the object that a face gives its user for it."""
+    """A held message, and the message object that the program gets for it."""
 
     held: HeldMessage
     message: Any
@@ -62,8 +62,9 @@ class Delivered(NamedTuple):
 class FetchResult(NamedTuple):
     """The messages of one fetch; if there are none, when to fetch again.
 
-    `waiting`: the command under which the consumer waits now, if it does. `drain`: the engine asks the consumer to
-    finish its messages first, for one in quarantine. `answered` is false if the engine did not answer.
+    `waiting`: the command that made the consumer wait on the engine, if it waits. `drain`: the engine asks the consumer
+    to finish its messages, because a message in quarantine is ready for it. `answered`: false if the engine did not
+    answer.
     """
 
     messages: list[Delivered]
@@ -101,10 +102,10 @@ class ConsumerCore:
         self._restarts = queue.client.engine.restarts
         self._stopped = False
         self._entered = False
-        self._turn = 0  # the number of fetches, which chooses the first lane
+        self._fetches = 0  # the number of fetches, which selects the first lane
 
     def stop(self) -> None:
-        """Receive no more, and end a wait for messages. Any thread may call it, also a signal handler."""
+        """Receive no more, and end a wait for messages. Any thread and any signal handler may call this."""
         self._stopped = True
         self.wake()
 
@@ -119,16 +120,16 @@ class ConsumerCore:
         self.held.pop(held.entry, None)
 
     def message_lost(self, delivered: Delivered) -> None:
-        """React to a message that the consumer no longer holds, by the engine's account."""
+        """React to the engine's answer that the consumer no longer holds a message."""
 
     def quarantine_max(self, now_ns: int) -> int:  # noqa: ARG002
         """Return how many messages in quarantine to accept: one, if the consumer holds no other message."""
         return int(not self.held)
 
     def _lanes(self) -> tuple[str, ...]:
-        """Return all lanes, the first one by turns, then by urgency."""
-        self._turn += 1
-        first = _FIRST_LANES[self._turn % len(_FIRST_LANES)]
+        """Return all lanes: the first by `_FIRST_LANES`, the others by urgency."""
+        self._fetches += 1
+        first = _FIRST_LANES[self._fetches % len(_FIRST_LANES)]
         return (first, *(lane for lane in LANES.values() if lane != first))
 
     def is_unsure(self, now_ns: int) -> bool:
@@ -141,7 +142,7 @@ class ConsumerCore:
         """Return the held entries, if it is time to compare them with the engine."""
         if not self.is_unsure(now_ns):
             return None
-        for entry, until_ns in tuple(self.pending.items()):  # in one step: other threads add to it
+        for entry, until_ns in tuple(self.pending.items()):  # a copy: other threads add to the dictionary
             if until_ns <= now_ns:
                 self.pending.pop(entry, None)
         return (*self.held, *self.pending)
@@ -149,7 +150,7 @@ class ConsumerCore:
     async def enter(self) -> None:
         """Start the session, so that an unusable engine raises its error at once."""
         if self._entered:
-            raise RuntimeError(f"consumer {self.name!r} is in use: make one of its own for each block")
+            raise RuntimeError(f"consumer {self.name!r} is in use: make one consumer object for each block")
         self._entered = True
         try:
             await self._live_session()
@@ -190,7 +191,8 @@ class ConsumerCore:
     def _drop_buffer(self) -> None:
         """Drop the buffered messages of a lost session: other consumers receive them.
 
-        Messages with a handler learn of the loss by their session. In a forked child all messages are the parent's.
+        Messages that the program has learn of the loss through their session. In a forked child, all messages belong to
+        the parent.
         """
         while self._buffer:
             self.forget(self._buffer.popleft().held)
@@ -200,18 +202,18 @@ class ConsumerCore:
     async def leave(self, *, patient: bool = True) -> None:
         """Requeue the held messages and end the session.
 
-        The keeper does it if the caller is not `patient`, or is interrupted at any point.
+        The keeper ends the session if the caller is not `patient`, or is interrupted at any point.
         """
         session = self.session
         try:
             self._entered = False
             interrupted, self.interrupted = tuple(self.interrupted.values()), {}
             if session is None or session.is_forked():
-                return  # the messages of a parent process are not the child's to requeue
+                return  # a child process must not requeue the messages of its parent
             if (patient or interrupted) and await self._record_all(session, interrupted) and patient:
                 await session.release_steps()
         except LeaseLost:
-            return  # the engine declared the consumer dead: there is nothing to requeue
+            return  # the engine declared the consumer dead, so it holds no message to requeue
         finally:
             self.session, self._stopped = None, False
             self._buffer.clear()
@@ -222,9 +224,10 @@ class ConsumerCore:
                 session.client.transport.forget(session.token)
 
     async def _record_all(self, session: ConsumerSession, interrupted: tuple[MessageOutcome, ...]) -> bool:
-        """Return whether the engine has all outcomes: a leave would requeue messages whose outcome it lacks.
+        """Send the interrupted outcomes; return whether the engine has all outcomes.
 
-        If that takes longer than the wire timeout, the keeper goes on, and ends the session after the outcomes.
+        A `Leave` would requeue messages whose outcome the engine lacks. If the outcomes take longer than the wire
+        timeout, the keeper keeps sending them, and then ends the session.
         """
         client = self.queue.client
         until_ns = client.clock.now_ns() + WIRE_NS
@@ -243,7 +246,7 @@ class ConsumerCore:
         whole_number("most", most, 1, PREFETCH_MAX)
         until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
         if not self._entered:
-            raise RuntimeError(f"consumer {self.name!r} receives messages inside its `with` block only")
+            raise RuntimeError(f"consumer {self.name!r} receives messages only inside its `with` block")
         if not await self._trust_buffer(until_ns):
             return []
         while not self._buffer and self._entered and not self._stopped:
@@ -261,7 +264,7 @@ class ConsumerCore:
         return [self._buffer.popleft().message for _ in range(min(most, len(self._buffer)))]
 
     async def _trust_buffer(self, until_ns: int) -> bool:
-        """Wait until it is known whether the buffered messages are still ours, and drop them if not.
+        """Wait until the engine has answered whether the consumer still holds the buffered messages; drop them if not.
 
         Return false if the timeout ended, or the consumer stopped, while the session was in doubt.
         """
@@ -278,7 +281,7 @@ class ConsumerCore:
         return True
 
     async def sleep(self, result: FetchResult, until_ns: int) -> None:
-        """Sleep until a message is ready or it is time to fetch again. A wake-up since the fetch is not lost."""
+        """Sleep until a message is ready or the next fetch is due. A wake-up that came since the fetch counts."""
         client = self.queue.client
         at_ns = min(until_ns, result.again_ns)
         if result.waiting is None:
@@ -292,14 +295,14 @@ class ConsumerCore:
             await client.transport.waker().wait(now_ns + jittered(PATIENT.longest_ns, now_ns))
 
     async def fetch(self, most: int, *, wait: bool) -> FetchResult:
-        """Fetch messages once. Trouble that may pass is reported, and the result says when to fetch again."""
+        """Fetch messages once. After a passing error, emit an event; the result says when to fetch again."""
         result = None
         while result is None:
             result = await self._fetch(most, wait=wait)
         return result
 
     async def _fetch(self, most: int, *, wait: bool) -> FetchResult | None:
-        """Fetch messages; return None if none of those that came could be decoded, because there may be more."""
+        """Fetch messages; return `None` if no fetched message could be decoded, because there may be more."""
         queue, client = self.queue, self.queue.client
         if client.state is not OPEN:
             raise Closed
@@ -309,12 +312,12 @@ class ConsumerCore:
             known = self.known_entries(now_ns)
             if most:
                 details = (wait, self.quarantine_max(now_ns), known, self._lanes(), self.fair_share)
-            else:  # only unseen messages; without any, the consumer just stops waiting, and others are woken
+            else:  # ask only for unseen messages; if there are none, only end the wait, so that the engine wakes others
                 most = BATCH_MAX if known is not None else 0
                 details = (False, False, known, () if most else self._lanes(), True)
             command = Receive(queue.name, session.token, min(most, BATCH_MAX), *details, self._seen_fence)
-            self.unsure = True  # until the answer is here
-            session.delivered = True  # until now, an interrupt leaves no consumer behind
+            self.unsure = True  # until the answer arrives
+            session.delivered = True  # before this line, an interrupt undoes the session
             answer = await answer_of(client.transport.apply(command))
         except Unavailable as error:
             if error.reason in LASTING:
@@ -332,7 +335,7 @@ class ConsumerCore:
             self._compared_ns, self._restarts, self._caught_up = now_ns, client.engine.restarts, missed
             self._report_lost(answer.lost)
         messages = await self.read(session, answer.deliveries)
-        if self._seen_fence >= 0:  # after reading: an interrupt before this makes the engine send them again
+        if self._seen_fence >= 0:  # after `read`: if an interrupt comes earlier, the engine sends the messages again
             self._seen_fence = max([self._seen_fence, *(each.fence for each in answer.deliveries)])
         if answer.deliveries and not messages:
             return None
@@ -342,9 +345,9 @@ class ConsumerCore:
         return FetchResult(messages, command if answer.position is not None else None, again_ns, answer.drain)
 
     def _report_lost(self, entries: tuple[str, ...]) -> None:
-        """Report messages that the consumer does not hold, by the engine's account: a failover may have forgotten them.
+        """Report known messages that the consumer does not hold on the engine: a failover may have lost the delivery.
 
-        A message with an outcome, or whose outcome is being recorded, is missing for another reason.
+        If a message has an outcome, or its outcome is being recorded, the message is missing for that reason: skip it.
         """
         queue = self.queue
         for entry in entries:
@@ -365,7 +368,7 @@ class ConsumerCore:
         unreadable: list[MessageOutcome] = []
         for delivery in deliveries:
             if delivery.entry in self.held:
-                continue  # another command has brought it in the meantime
+                continue  # another command has delivered this message in the meantime
             try:
                 body = queue.codec.decode(delivery.message.body)
                 unpacked_headers(delivery.message.headers)
@@ -376,7 +379,7 @@ class ConsumerCore:
                 detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
                 queue.client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
         if unreadable:
-            self.unsure = True  # an interrupt now leaves messages unseen
+            self.unsure = True  # after an interrupt here, the consumer holds messages that it has not seen
             await self.record_outcomes(session, tuple(unreadable))
             self.unsure = False
         return [each for each in found if self.held.setdefault(each.held.entry, each) is each]
@@ -391,8 +394,8 @@ class ConsumerCore:
     ) -> tuple[str, ...]:
         """Send outcomes to the engine, and return the entries that the consumer no longer held.
 
-        `resent`: an earlier copy may have arrived. After trouble on the wire this sends again for the wire timeout;
-        then, with `keep_sending`, the keeper goes on.
+        `resent`: an earlier copy may have arrived. After a lost reply, resend until the wire timeout; after that, with
+        `keep_sending`, the keeper keeps sending.
         """
         queue, client = self.queue, self.queue.client
         restarts, until_ns = client.engine.restarts, client.clock.now_ns() + WIRE_NS
@@ -402,7 +405,7 @@ class ConsumerCore:
             return client.transport.apply(command, until_ns)
 
         async def second_answer(answer: Answer) -> Answer:
-            # No other client takes a message from a live consumer: a missing entry was finished by the first copy.
+            # No other client takes a message from a live consumer: if an entry is missing, the first copy finished it.
             trusted = session.is_live() and not session.is_lost() and restarts == client.engine.restarts
             return OutcomesRecorded(()) if trusted else answer
 
@@ -455,11 +458,11 @@ class ConsumerBase:
 
     @property
     def in_flight(self) -> int:
-        """How many messages it holds that are not finished."""
+        """How many unfinished messages the consumer holds."""
         return len(self._core.held)
 
     def stop(self) -> None:
-        """Receive no more, and end a wait for messages. Any thread may call it, also a signal handler."""
+        """Receive no more, and end a wait for messages. Any thread and any signal handler may call this."""
         self._core.stop()
 
     def __repr__(self) -> str:

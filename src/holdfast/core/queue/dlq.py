@@ -1,4 +1,4 @@
-"""Dead letters: messages that are not retried any more, kept with their reason, until they are redriven or purged."""
+"""Dead letters: messages that are no longer retried. The queue keeps them until a program redrives or purges them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ID_MAX = 200
 
 
 class DeadLetter(NamedTuple):
-    """A message that is not retried any more.
+    """A message that is no longer retried.
 
     `reason`: why it became a dead letter. `error`: the error of the last attempt. `attempts`: how many failed.
     `crashes`: how many consumers died with it. `first_consumer` and `last_consumer`: the consumers that failed with it.
@@ -82,7 +82,7 @@ async def list_dead_letters(queue: QueueCore, limit: int, after: str) -> list[De
     return found
 
 
-async def get_dead_letter(queue: QueueCore, id: str) -> DeadLetter:  # noqa: A002 - a message's
+async def get_dead_letter(queue: QueueCore, id: str) -> DeadLetter:  # noqa: A002 - the id of a message
     """Return the dead letter of this message; raise `NotFound` if there is none."""
     answer = await send_safely(queue.client, GetDeadLetter(queue.name, _checked_ids((id,))[0]))
     assert isinstance(answer, DeadLetterPage)
@@ -165,7 +165,7 @@ async def purge(
 
 
 async def _count(queue: QueueCore, ids: object) -> int:
-    """Return how many dead letters there are now: without ids, a redrive must not repeat those that die again."""
+    """Return how many dead letters there are now. Without ids, a redrive must not repeat messages that die again."""
     if ids is not None:
         return 0
     answer = await send_safely(queue.client, GetStats(queue.name))

@@ -1,9 +1,9 @@
 """The threads that run the plain handlers of a worker.
 
-The threads belong to one run of a worker: a handler that outlives its run keeps its thread, and gets no message of the
-next run. They are daemon threads, so that such a handler does not keep the process alive; its message was released. The
-thread pools of the standard library would wait for it at the end of the interpreter, for ever. Threads that are no
-longer used end, also if an interrupt kept their worker from stopping them.
+The threads belong to one run of a worker: a handler that outlives its run keeps its thread, which gets no message of
+the next run. They are daemon threads, so that such a handler does not keep the process alive; its message was released.
+The thread pools of the standard library would wait for the handler when the interpreter ends, possibly for ever. Unused
+threads end, even if an interrupt kept the worker from stopping them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _JOIN_S = 1.0
 
 
 class HandlerThreads:
-    """As many threads as were ever needed at once; each runs one job after the other."""
+    """Threads that run jobs, each one job after the other: as many threads as jobs ever ran at the same time."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
@@ -42,7 +42,7 @@ class HandlerThreads:
             self._jobs.put(None)
 
     def stop(self, *, wait: bool) -> None:
-        """End the threads after their present jobs; with `wait`, when no job runs, until they have ended."""
+        """End the threads after their present jobs. `wait`: join them, for a second at most; pass it if no job runs."""
         self._dismiss()
         until_s = monotonic() + _JOIN_S
         for thread in self._threads if wait else ():
@@ -50,7 +50,7 @@ class HandlerThreads:
 
 
 def _work(jobs: SimpleQueue[Callable[[], object] | None]) -> None:
-    """Run jobs. The thread has no reference to its `HandlerThreads`, so that these can be collected."""
+    """Run jobs. The thread has no reference to its `HandlerThreads`, so that the garbage collector can free it."""
     while (job := jobs.get()) is not None:
         job()
         del job

@@ -1,6 +1,6 @@
 """The outcome of a message: from a method call, or from the error that ends its handler or block.
 
-The delay of a retry is decided here (`Backoff.delay_ms`); the engine redelivers the message after it.
+`Backoff.delay_ms` in this module decides the delay of a retry; the engine redelivers the message after that delay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.rules.queue.state import ATTEMPTS_USED_UP
 
 REASON_MAX = 500
 ERROR_MAX = 2000
-_NO_REASON = "another attempt was asked for"
+_NO_REASON = "the handler requested another attempt"
 
 
 class Retry(Exception):
@@ -29,7 +29,7 @@ class Retry(Exception):
     def __init__(self, delay: Seconds | None = None, reason: str = "") -> None:
         super().__init__(delay, reason)
         if delay is not None:
-            duration_ms(delay, setting="delay")  # refuse a wrong delay where it is written
+            duration_ms(delay, setting="delay")  # refuse an invalid delay where the program passes it
         self.delay = delay
         self.reason = reason
 
@@ -82,7 +82,7 @@ BACKOFF = Backoff()
 
 
 def checked_backoff(value: object) -> Backoff:
-    """Return the backoff; raise `InvalidConfig` if it is none, or its numbers make no sense."""
+    """Return the backoff; raise `InvalidConfig` if it is not a `Backoff` with valid numbers."""
     numbers = isinstance(value, Backoff) and all(
         isinstance(each, int | float) and not isinstance(each, bool) for each in value
     )
@@ -96,7 +96,7 @@ def checked_backoff(value: object) -> Backoff:
 
 
 def checked_reason(reason: object) -> str:
-    """Return the reason; raise `InvalidConfig` if it is no text that every engine can store."""
+    """Return the reason; raise `InvalidConfig` unless it is a text that every engine can store."""
     if not isinstance(reason, str) or not 0 < len(reason) <= REASON_MAX or not is_unicode(reason):
         rule = f"it must be text of 1 to {REASON_MAX} characters without unpaired surrogates, for people to read"
         raise InvalidConfig("reason", reason, rule)
@@ -113,9 +113,9 @@ def failed_attempt(entry: str, attempt: int, attempts_max: int, delay_ms: int, e
 def outcome_of(
     entry: str, attempt: int, attempts_max: int, backoff: Backoff, error: BaseException | None
 ) -> MessageOutcome:
-    """Return the outcome for the error that ended the work; None is an ack.
+    """Return the outcome for the error that ended the work; an ack for `None`.
 
-    An interruption (KeyboardInterrupt, a cancelled task) says nothing about the message, so it is released.
+    An interruption (KeyboardInterrupt, a cancelled task) says nothing about the message, so the outcome is a release.
     """
     if error is None:
         return MessageOutcome(entry, ACK)
@@ -140,9 +140,9 @@ def _cause_of(error: BaseException) -> BaseException | None:
 
 
 def readable(error: object) -> str:
-    """Return an error as a dead letter stores it: short enough, and text that every engine can store."""
+    """Return an error as a text that every engine can store, of at most `ERROR_MAX` characters."""
     try:
         text = repr(error) if isinstance(error, BaseException) else str(error)
-    except Exception as failure:  # the application's `__repr__` must not keep the outcome from being recorded
+    except Exception as failure:  # an error in the program's `__repr__` must not prevent the outcome
         text = f"{type(error).__name__} (it cannot be shown: {type(failure).__name__})"
     return text.encode(errors="replace").decode()[:ERROR_MAX]

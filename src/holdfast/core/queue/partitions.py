@@ -1,8 +1,8 @@
 """Partitioned queues, for when one slot of a cluster is not enough.
 
-Each partition is a queue like any other. A key always goes to the same partition, so that its order is kept; there is
-no order between partitions. Their names are chosen so that a cluster spreads them evenly over its masters: partition 3
-of 8 has a slot in the fourth eighth of all slots.
+Each partition is a queue like any other. A key always goes to the same partition, so its messages stay in order; there
+is no order between partitions. `part_name` chooses the names so that a cluster spreads the partitions evenly over its
+masters: partition 3 of 8 (counted from 0) has a slot in the fourth eighth of all slots.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PARTS_MAX = 256
 _SLOTS = 16384
-# Members of a queue that a partitioned queue lacks; the error names where they are.
+# Attributes of a queue that a partitioned queue lacks; the error tells the caller to use a partition.
 _OF_A_PART = frozenset(("consumer", "consumers", "dlq", "peek", "worker"))
 
 
@@ -75,7 +75,7 @@ class PartitionedQueueBase:
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in _OF_A_PART:
-                message = f"a partitioned queue has no `{name}` of the whole: each of its `parts` has one"
+                message = f"a partitioned queue has no `{name}`: use the `{name}` of each queue in its `parts`"
             raise AttributeError(message, name=name, obj=self)
 
     def _part_of(self, key: str) -> Any:
@@ -88,7 +88,7 @@ class PartitionedQueueBase:
             return self._part_of(key)
         if dedup_key is not None:
             return self._parts[part_of(dedup_key, len(self._parts), DEDUP_KEY)]
-        return random.choice(self._parts)  # noqa: S311 - to spread them
+        return random.choice(self._parts)  # noqa: S311 - only to spread messages
 
 
 async def publish_many(
@@ -102,7 +102,8 @@ async def publish_many(
 ) -> list[str]:
     """Publish each body into the partition of its key, and return the ids in the order of the bodies.
 
-    All messages are checked before the first is published. An error names those published before it, in any partition.
+    Check all messages before publishing the first. An error names the messages that were published before it, in any
+    partition.
     """
     options = checked_options(delay, headers, key, priority)
     until_ns = cores[0].until_ns(timeout)

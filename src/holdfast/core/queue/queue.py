@@ -1,7 +1,7 @@
 """Queues: the checked settings of a queue, publishing, and inspection.
 
-A body is anything that JSON can carry, or that the queue's codec can encode. Publishing is safe to repeat: each call
-has a token, so after a lost reply the same command is sent again, and no message is published twice.
+A body is anything that JSON, or the queue's own codec, can encode. Each publish has a token, so the client can resend
+the command after a lost reply, and no message is published twice.
 
 Messages that share a key are delivered one at a time, in the order of publication. Each priority has a lane of its own,
 and each lane has its share of the fetches, so that no message waits for ever.
@@ -114,7 +114,7 @@ class ConsumerStatus(NamedTuple):
 class PeekedMessage(NamedTuple):
     """One message that was peeked, and is still where it was.
 
-    `consumer`: the token of the consumer that holds it. `due`: in how many seconds its delay ends.
+    `consumer`: the token of the consumer that holds the message. `due`: in how many seconds its delay ends.
     """
 
     id: str
@@ -129,9 +129,9 @@ class PeekedMessage(NamedTuple):
 
 
 class ConsistencyReport(NamedTuple):
-    """Whether every message is in exactly one place; it is true if there are no faults.
+    """The result of a check that every message is in exactly one place. The report is true if there are no faults.
 
-    `messages`: how many were checked. `faults`: a sentence for each fault.
+    `messages`: how many messages were checked. `faults`: a sentence for each fault.
     """
 
     messages: int
@@ -190,8 +190,8 @@ class QueueCore:
     def reclaim_command(self) -> ReclaimExpired:
         """Return the command that reclaims the messages of expired consumers, with its interval and its grace.
 
-        A message is redelivered when its consumer has sent no heartbeat for the ttl plus the grace. A check that the
-        engine postpones comes a ttl later.
+        The engine redelivers a message when its consumer has sent no heartbeat for the ttl plus the grace. If the
+        engine postpones a check, every consumer gets another ttl to send a heartbeat.
         """
         interval_ms = max(_CHECK_MIN_MS, min(_CHECK_MAX_MS, self.ttl_ms // 6))
         return ReclaimExpired(self.name, interval_ms, self.grace_ms, self.ttl_ms, self.attempts_max, self.dead_max)
@@ -281,7 +281,7 @@ class QueueCore:
         ]
 
     async def peek(self, place: str, limit: int) -> list[PeekedMessage]:
-        """Return the first messages of a place, and leave them there."""
+        """Return the first messages of a place without receiving them."""
         if place not in _PLACES:
             raise InvalidConfig("place", place, f"it must be one of {', '.join(_PLACES)}")
         whole_number("limit", limit, 0, LIMIT_MAX)
@@ -318,7 +318,7 @@ _PLACES = {READY: READY, DELAYED: DELAYED, IN_FLIGHT: HELD, BEHIND: BEHIND}
 def checked_options(
     delay: Seconds, headers: dict[str, str] | None, key: str | Callable[[Any], str] | None, priority: str
 ) -> PublishOptions:
-    """Return the options of a publish; raise an error that names the wrong one."""
+    """Return the checked options of a publish; the error for an invalid option names it."""
     delay_ms = duration_ms(delay, setting="delay")
     if key is not None and delay_ms:
         rule = "a message with a key comes after all earlier messages of that key: it cannot have a delay"
@@ -330,7 +330,7 @@ def checked_options(
 
 
 def checked_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
-    """Return an iterator over the bodies; raise `InvalidConfig` for one body that only looks like many."""
+    """Return an iterator over the bodies; raise `InvalidConfig` for a text, bytes or a dictionary: that is one body."""
     if not isinstance(bodies, str | bytes | dict):
         with suppress(TypeError):
             return iter(bodies)
@@ -370,9 +370,10 @@ async def check_consistency(
     progress: Callable[[int], object] | None = None,
     most: int = PAGE,
 ) -> ConsistencyChecked:
-    """Check a queue; page by page if the engine does not read all messages at once, so that others are served between.
+    """Check a queue. If the engine cannot read all messages at once, check page by page, and let others work between.
 
-    Pages of a server that was replaced in the meantime prove nothing: then the check starts again.
+    Pages of two servers prove nothing: if another server answers in the middle, for example after a failover, the check
+    starts again.
     """
     for _ in range(_CHECK_TRIES):
         pages, server = check_pages(name, most), None
@@ -396,7 +397,7 @@ async def check_consistency(
 
 
 def whole_number(setting: str, value: int, least: int, most: int = 2**31 - 1) -> int:
-    """Return the number; raise `InvalidConfig` if it is no whole number in these bounds."""
+    """Return the number; raise `InvalidConfig` unless it is a whole number in these bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidConfig(setting, value, f"it must be a whole number from {least} to {most}")
     return value

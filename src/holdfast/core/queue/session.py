@@ -1,9 +1,9 @@
 """A consumer session: the lease of a consumer in its queue, which covers all messages that it holds.
 
-Each session has a new token. Where a lock would be lost, a session is first *in doubt*: its deadline has passed on our
-own clock, so the consumer cannot trust its messages; but only the engine knows whether another client has reclaimed
-them. The keeper goes on sending heartbeats. If one succeeds, the doubt is over, and no message is redelivered; if the
-engine has declared the consumer dead, the session is lost for good.
+Each session has a new token. When the lease of a lock would be lost, a session is first *in doubt*: its deadline has
+passed on the consumer's own clock, so the consumer cannot trust its messages; but only the engine knows whether another
+client has reclaimed them. The keeper keeps sending heartbeats. If a heartbeat succeeds, the doubt is over, and no
+message is redelivered. If the engine has declared the consumer dead, the session is lost for good.
 
 So a message is not redelivered when a visibility timeout of its own ends, but when the session of its consumer expires
 without a heartbeat.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class ConsumerSession(LeaseBase):
     """The lease of one consumer."""
 
-    heard_ns = 0  # when the last command left that the engine answered: it knows since then that the consumer lives
+    heard_ns = 0  # when the consumer sent the last heartbeat that the engine answered
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ConsumerSession(LeaseBase):
 
     # Commands.
 
-    def acquire_command(self, wait: bool) -> Join:  # noqa: ARG002 - no other session is in its way
+    def acquire_command(self, wait: bool) -> Join:  # noqa: ARG002 - a session never waits for another one
         """Return the command that starts the session."""
         return Join(
             self.name,
@@ -75,7 +75,7 @@ class ConsumerSession(LeaseBase):
         return Leave(self.name, self.token)
 
     def heartbeat_command(self) -> Command:
-        """Return the command that the keeper sends regularly while the session lasts: a check for dead consumers."""
+        """Return the command that the keeper sends regularly during the session: a check for dead consumers."""
         return self._reclaim
 
     @property
@@ -84,7 +84,7 @@ class ConsumerSession(LeaseBase):
         return LeaseIdentity(self.name, f"{self.name}\x00consumer\x00{self.token}", "", self.name, self.name)
 
     def client_closing(self) -> None:
-        """Wake a consumer that waits for messages, and an owner that waits for nothing because it is full."""
+        """Wake a consumer that waits for messages, and an owner that is full and waits for none."""
         self.client.transport.wake(self.token)
         self.wake()
 

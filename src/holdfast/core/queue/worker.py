@@ -1,9 +1,9 @@
-"""Workers: a handler for every message, several at a time.
+"""Workers: call a handler for every message, several at a time.
 
-One loop does all the traffic: it receives as many messages as there are free handler slots, and sends the outcomes of
-the finished ones in batches. Handlers run in tasks or threads, as their face provides; each one ends by adding its
-result here and waking the loop. A stop releases the messages that no handler has started, lets the running handlers
-finish, and leaves the queue.
+One loop exchanges all commands with the engine: it receives as many messages as there are free handler slots, and sends
+the outcomes of finished messages in batches. Handlers run in threads (blocking face) or tasks (asyncio face); a handler
+that ends adds its result to `_ended` and wakes the loop. `stop()` releases the messages whose handlers have not
+started, lets the running handlers finish, and leaves the queue.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ if TYPE_CHECKING:
 CONCURRENCY_MAX = 5_000
 GRACE_S = 30.0
 _RECHECK_NS = NS
-# A message with a key counts for two in a batch of outcomes, because others may be behind it.
+# A message with a key counts for two in a batch of outcomes, because other messages may be behind it.
 _KEYED_WEIGHT = BATCH_MAX // COSTLY_BATCH_MAX
 _CANCEL_NS = 5 * NS
 _POLL_NS = 200 * NS_PER_MS
-# A worker that is asked to drain receives nothing for the first time span, and tries again after the second one.
+# When the engine asks a worker to drain, the worker receives nothing for `_DRAIN_NS`; it drains again every
+# `_DRAIN_AGAIN_NS`.
 _DRAIN_NS, _DRAIN_AGAIN_NS = 10 * NS, 60 * NS
 
 
 class HandlerRunner(Protocol):
-    """Runs the handlers of a worker, in the way of one face."""
+    """Runs the handlers of a worker: in threads or in tasks."""
 
-    interruptible: bool  # whether a running handler can be ended
-    same_thread: bool  # whether `done` is called on the thread of the loop, so that one wake-up serves several ends
+    interruptible: bool  # whether the runner can end a running handler
+    same_thread: bool  # whether `done` runs on the thread of the loop, so that one wake-up serves several handlers
 
     def start(self, delivered: Delivered, running: int, done: Callable[[BaseException | None], None]) -> None:
-        """Run the handler for a message; call `done` with its error when it ends. `running`: how many run with it."""
+        """Run the handler for a message; call `done` with its error when it ends. `running`: how many handlers run."""
 
     def interrupt(self, delivered: list[Delivered]) -> None:
         """End these handlers early, if that is possible."""
 
     def stop(self, *, wait: bool) -> None:
-        """Release the resources of one run; with `wait`, when no handler runs, until that is done."""
+        """Release the resources of one run. `wait`: return only when they are released; pass it if no handler runs."""
 
 
 class WorkerCore:
@@ -87,12 +88,12 @@ class WorkerCore:
         self._ended: deque[Ended] = deque()  # any thread may append
         self._stops = 0
         self._reclaim_tried = False  # since the last message
-        self._drain_since_ns = 0  # since when the engine asks it to drain
-        self._interrupted = False  # outcomes were being sent: they may have arrived or not
+        self._drain_since_ns = 0  # since when the engine asks the worker to drain
+        self._interrupted = False  # an interrupt hit the sending of outcomes: they may have arrived
         self._waker: Waker | None = None  # of the present run
 
     def stop(self) -> None:
-        """Receive no more, release what has not started, and let running handlers finish; a second call waits less."""
+        """Receive no more, release messages without a handler, let running handlers finish; a second call ends that."""
         self._stops += 1
         self._wake()
 
@@ -102,7 +103,7 @@ class WorkerCore:
         self.consumer.wake()
 
     def _done(self, delivered: Delivered, error: BaseException | None) -> None:
-        """Add the result of a handler; any thread may call it."""
+        """Add the result of a handler. Any thread may call this."""
         if isinstance(error, Exception) and not isinstance(error, Retry | Reject | Release):
             log.warning("holdfast: the handler failed on %r", delivered.message, exc_info=error)
         woken = self._runner.same_thread and bool(self._ended)
@@ -113,33 +114,33 @@ class WorkerCore:
     def _outcome(self, delivered: Delivered, error: BaseException | None) -> MessageOutcome:
         """Return the outcome of a handler.
 
-        An interruption comes from us if the worker stops or the message is lost; otherwise the handler ended itself,
-        and the attempt failed.
+        If the worker stops or the message is lost, the worker itself interrupted the handler. Otherwise the handler
+        raised the interruption, and the attempt failed.
         """
         held = delivered.held
         if error is None or isinstance(error, Exception):
             return held.outcome_for(error)
         if self._stops or held.loss_reported:
-            # The thread of a plain handler goes on, even if the task that waited for it was cancelled.
+            # The thread of a plain handler keeps running, even if the task that awaits it was cancelled.
             held.gone = True
             return held.outcome_for(error)
-        log.warning("holdfast: the handler ended itself on %r", delivered.message, exc_info=error)
+        log.warning("holdfast: the handler raised an interruption on %r", delivered.message, exc_info=error)
         return held.outcome_for(Retry(reason=readable(error)))
 
     async def work(self, *, until_idle: bool) -> None:
         """Handle messages until stopped; with `until_idle`, until no message is ready and no handler runs."""
         name = self.consumer.name
         if self._waker is not None:
-            raise RuntimeError(f"worker {name!r} runs already: make another one, or give it more concurrency")
+            raise RuntimeError(f"worker {name!r} is already running: make another worker, or increase its concurrency")
         await self.consumer.enter()
         try:
             self._waker = self._client.transport.waker()
-            while not self._stops and await self._turn(wait=not until_idle):
+            while not self._stops and await self._round(wait=not until_idle):
                 pass
         except Closed:
-            self._stops += 1  # no new work: running handlers may finish, because the client waits for them
+            self._stops += 1  # no new messages: running handlers may finish, because the client waits for them
         except BaseException:
-            self._stops += 2  # interrupted: there is no time for a grace
+            self._stops += 2  # interrupted: do not wait for running handlers
             raise
         finally:
             try:
@@ -147,10 +148,10 @@ class WorkerCore:
             finally:
                 self._waker, self._stops, self._interrupted, self._reclaim_tried = None, 0, False, False
                 self._runner.stop(wait=not self.running and not self._runner.same_thread)
-                self.running.clear()  # threads that cannot be ended go on; their messages were requeued
+                self.running.clear()  # some threads may still run; their messages were requeued
 
-    async def _turn(self, *, wait: bool) -> bool:
-        """Send outcomes, start handlers, receive, sleep; return false if there is nothing to do and no wish to wait."""
+    async def _round(self, *, wait: bool) -> bool:
+        """Send outcomes, start handlers, receive, sleep; return false if the worker is idle and `wait` is false."""
         consumer = self.consumer
         await self._send_outcomes()
         self._report_losses()
@@ -177,9 +178,9 @@ class WorkerCore:
         return True
 
     async def _reclaim(self) -> bool:
-        """Reclaim the messages of dead consumers before an idle worker ends: they may be ready then.
+        """Reclaim the messages of dead consumers before an idle worker ends, because that may make messages ready.
 
-        Return false if this was tried already.
+        Return false if the worker has already tried this since its last message.
         """
         self._reclaim_tried, tried = True, self._reclaim_tried
         if tried:
@@ -196,9 +197,9 @@ class WorkerCore:
         return True
 
     async def _release_unseen(self) -> bool:
-        """Release messages that the worker holds without knowing, although no handler is free; return whether any.
+        """Release messages that the worker holds without knowing, because no handler is free; return whether any.
 
-        A fetch whose answer was lost, and that arrived after its second copy, took more messages than there was room.
+        If the first copy of a fetch arrives after the second, the two take more messages than the worker has room for.
         """
         if not self.consumer.is_unsure(self._client.clock.now_ns()):
             return False
@@ -207,7 +208,7 @@ class WorkerCore:
         return bool(result.messages)
 
     def _is_draining(self) -> bool:
-        """Return whether to receive nothing now, to become idle for a message in quarantine.
+        """Return whether to receive nothing now, so that the worker becomes idle for a message in quarantine.
 
         The worker does not drain for ever, because a handler may run for hours.
         """
@@ -215,12 +216,12 @@ class WorkerCore:
         return bool(self._drain_since_ns) and (now_ns - self._drain_since_ns) % _DRAIN_AGAIN_NS < _DRAIN_NS
 
     async def _sleep(self, span_ns: int, until_ns: int) -> None:
-        """Sleep until a handler ends, the worker stops, or the time is over."""
+        """Sleep until a handler ends, the worker stops, or `span_ns` or `until_ns` is over."""
         assert self._waker is not None
         await self._waker.wait(min(until_ns, self._client.clock.now_ns() + span_ns))
 
     def _doubt_ns(self) -> int:
-        """Return when handlers may have to know of a doubt. A doubt can end and begin unnoticed, so check often."""
+        """Return when to check whether the session is in doubt. A doubt may end and begin again, so check often."""
         session, now_ns = self.consumer.session, self._client.clock.now_ns()
         if session is None:
             return NEVER_NS
@@ -232,16 +233,16 @@ class WorkerCore:
             delivered = self._queued[0]
             held = delivered.held
             if held.session.in_doubt():
-                return  # it may be redelivered to another consumer: the engine decides soon
+                return  # another consumer may get the message: the next heartbeat shows it
             self._queued.popleft()
             if held.session is not self.consumer.session or held.is_lost():
-                self.consumer.forget(held)  # another consumer has it by now
+                self.consumer.forget(held)  # another consumer has the message by now
                 continue
             self.running[held.entry] = delivered
             self._runner.start(delivered, len(self.running), partial(self._done, delivered))
 
     def _report_losses(self) -> None:
-        """Report to the handlers that their session is lost or in doubt, once for each time."""
+        """Apply `on_loss` to running handlers whose session is lost or in doubt, once for each loss or doubt."""
         lost = [
             each
             for each in self.running.values()
@@ -261,7 +262,7 @@ class WorkerCore:
                     log.exception("on_loss of %r failed", each.message)
 
     async def _send_outcomes(self) -> None:
-        """Send the outcomes of ended handlers in batches; the keeper sends those that cannot be sent now."""
+        """Send the outcomes of ended handlers in batches; if the engine is unavailable, the keeper sends them later."""
         consumer, name = self.consumer, self.consumer.queue.name
         while self._ended:
             batch: list[Ended] = []
@@ -280,7 +281,7 @@ class WorkerCore:
                     consumer.forget(held)
                     if held.entry in lost:
                         detail = (
-                            f"expired (message {held.id} is not with this consumer, its {outcome.kind} was refused)"
+                            f"expired (this consumer no longer holds message {held.id}; its {outcome.kind} was refused)"
                         )
                         self._client.emit("lost", name, held.fence, detail=detail)
                     else:
@@ -290,14 +291,14 @@ class WorkerCore:
     async def _record(
         self, session: ConsumerSession, ended: list[Ended], outcomes: tuple[MessageOutcome, ...]
     ) -> frozenset[str]:
-        """Record these outcomes, and return the entries that were lost. An interrupted call is repeated later."""
+        """Record these outcomes; return the lost entries. After an interrupt, the worker records them again later."""
         try:
             return frozenset(await self.consumer.record_outcomes(session, outcomes, resent=self._interrupted))
         except Unavailable as error:
             log.warning("holdfast: the outcomes of %d messages cannot be recorded: %s", len(ended), error)
             raise
         except BaseException:
-            self._ended.extendleft(reversed(ended))  # their work is done: they must not be released
+            self._ended.extendleft(reversed(ended))  # the work is done, so the worker must not release these messages
             self._interrupted = True
             raise
 
@@ -324,7 +325,7 @@ class WorkerCore:
 
 
 def checked_concurrency(concurrency: int, prefetch: int) -> tuple[int, int]:
-    """Return how many messages are handled at once, and how many more are received ahead."""
+    """Check and return the number of handlers at a time, and the number of messages to receive ahead of them."""
     return (
         whole_number("concurrency", concurrency, 1, CONCURRENCY_MAX),
         whole_number("prefetch", prefetch, 0, CONCURRENCY_MAX),
@@ -332,7 +333,7 @@ def checked_concurrency(concurrency: int, prefetch: int) -> tuple[int, int]:
 
 
 class WorkerBase:
-    """A handler for every message of a queue, several at a time."""
+    """Calls a handler for every message of a queue, several at a time."""
 
     def __init__(self, core: WorkerCore) -> None:
         self._core = core
@@ -350,7 +351,7 @@ class WorkerBase:
     def stop(self) -> None:
         """Stop: receive no more, release messages that have not started, and let running handlers finish.
 
-        A second call does not wait for the handlers. Any thread may call it, also a signal handler.
+        A second call does not wait for the handlers. Any thread and any signal handler may call this.
         """
         self._core.stop()
 

@@ -1,8 +1,8 @@
 """The lease of a registry entry, with the mailbox of its owner.
 
-Every owner has its own mailbox on the engine: messages are read in order, and each once. A message stays there until
-the owner has confirmed it, so a lost reply loses no message. The engine wakes the owner up when a message comes. The
-owner also looks once a second, so that it does not depend on the wake-up.
+Every owner has its own mailbox on the engine, and reads its messages in order, each once. A message stays there until
+the owner has confirmed it, so a lost reply loses no message. The engine wakes the owner when a message arrives. The
+owner also polls once a second, so that it does not depend on the wake-up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KNOWN_MAX = 10_000
 class ClaimOptions(NamedTuple):
     """The settings of one claim: the key, the indexes of the entry, and the limit of its group (-1: none).
 
-    `label`: the claimer's; an entry that was handed off goes only to its successor's label.
+    `label`: the label of the claimer; an entry that was handed off goes only to the claimer with the successor's label.
     """
 
     key: str
@@ -39,7 +39,7 @@ class ClaimOptions(NamedTuple):
 
 
 class Mailbox:
-    """The messages that were fetched and not read yet."""
+    """The messages that the owner has fetched and the program has not read yet."""
 
     def __init__(self) -> None:
         self.messages: deque[str] = deque()
@@ -47,11 +47,11 @@ class Mailbox:
         self._known: dict[str, object] = {}
 
     def add(self, messages: tuple[tuple[str, str], ...]) -> None:
-        """Add each message once, also if two threads fetch at the same time or a reply came twice."""
+        """Add each message once, even if two threads fetch at the same time or two replies contain it."""
         known = self._known
         for message_id, text in messages:
-            mine = object()
-            if known.setdefault(message_id, mine) is mine:
+            marker = object()
+            if known.setdefault(message_id, marker) is marker:  # atomic: only one thread stores its marker
                 self.messages.append(text)
         for oldest in tuple(known)[: max(0, len(known) - _KNOWN_MAX)]:
             known.pop(oldest, None)
@@ -85,20 +85,20 @@ class RegistryLeaseBase(CombinedLease, LeaseBase):
                 self.check()
                 with suppress(IndexError):
                     return mailbox.messages.popleft()
-                trouble = await self._fetch()
+                error = await self._fetch()
                 if mailbox.messages:
                     continue
                 now_ns = client.clock.now_ns()
                 if now_ns >= until_ns:
-                    if trouble is not None:
-                        raise trouble
+                    if error is not None:
+                        raise error
                     return None
                 await client.transport.wait_for_wakeup(self.token, min(until_ns, now_ns + _LOOK_NS))
         finally:
             client.transport.forget(self.token)
 
     async def _fetch(self) -> Unavailable | None:
-        """Fetch messages. Report and return trouble that may pass: while the entry is held, the owner can wait."""
+        """Fetch messages. Report and return a passing error: the owner can wait while it holds the entry."""
         client = self.client
         try:
             answer = await send_safely(client, FetchMail(self.name, self.token, self._mailbox.fetched))

@@ -1,8 +1,8 @@
 """The registry: one owner per key, and every process can look it up.
 
-A claim is a lease that never waits: a second claimer learns who the owner is. The entry is listed in indexes beside the
-registry, so that listing costs only what it finds. Members join a key for as long as they are connected; they own
-nothing.
+A claim is a lease that never waits: a second claimer learns who the owner is. Each registry has indexes of its entries,
+so that the cost of a list depends only on the number of entries found. Members join a key for as long as they are
+connected; they do not own the key.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 TTL_S = 15.0
 HAND_OFF_S = 10.0
 MESSAGE_MAX_BYTES = 65536
-# Only the index of all keys is sorted; any other index is read as a whole for each of its pages.
+# Only the index of all keys is sorted; the engine reads any other index as a whole for each of its pages.
 _PAGE, _PAGE_OF_OTHERS = 500, 2000
 _KEYS, _MEMBERS = "k", "m"
 _WHERE = "where"
 
 
 class RegistryEntry(NamedTuple):
-    """An entry that has an owner: its fence, for how long it is held, and for how much longer unless renewed.
+    """An entry with its owner. `seconds`: how long the owner has held it; `remaining`: how much longer unless renewed.
 
-    It is false, so that `if lease := registry.claim(key):` is true only for a successful claim.
+    An entry is false, so that `if lease := registry.claim(key):` is true only for a successful claim.
     """
 
     key: str
@@ -77,8 +77,8 @@ class RegistryEntry(NamedTuple):
     def __enter__(self) -> NoReturn:
         """Raise `NotAcquired`: only the owner of the key may enter a block."""
         why = "handed off to another" if self.reserved else "busy"
-        facts = {"holder": str(self.owner), "fence": self.fence, "remaining": self.remaining}
-        raise NotAcquired(self.key, reason=why, **facts)  # type: ignore[arg-type]
+        fields = {"holder": str(self.owner), "fence": self.fence, "remaining": self.remaining}
+        raise NotAcquired(self.key, reason=why, **fields)  # type: ignore[arg-type]
 
     def __exit__(self, *failure: object) -> None:
         """Never reached."""
@@ -91,7 +91,7 @@ class RegistryEntry(NamedTuple):
 
 
 class RegistryChange(NamedTuple):
-    """A change of one key. `kind`: claimed, moved (to another owner), released or lost; `now`: `None` without owner."""
+    """A change of one key. `kind`: claimed, moved (to another owner), released or lost. `now`: `None` if unowned."""
 
     kind: str
     key: str
@@ -122,13 +122,13 @@ class RegistryBase:
             checked_key("group", group)
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0 or group is None):
             raise InvalidConfig("limit", limit, "it must be a whole number, 0 or more, and needs a group")
-        mine = self._client.holder
-        checked_info = this_process(mine.label, info).info  # before our own fields are added
-        facts = {"claim": checked_info, "group": group or "", _WHERE: _where()}
-        owner = this_process(mine.label)._replace(info={**mine.info, **facts})
+        holder = self._client.holder
+        checked_info = this_process(holder.label, info).info  # checks the size without the fields of the library
+        fields = {"claim": checked_info, "group": group or "", _WHERE: _where()}
+        owner = this_process(holder.label)._replace(info={**holder.info, **fields})
         indexes = (_KEYS, f"o:{_identity(owner)}", *(() if group is None else (f"g:{group}",)))
         group_index, most = ("", -1) if limit is None else (f"g:{group}", limit)
-        claim = ClaimOptions(key, indexes, group_index, most, mine.label if label is None else label)
+        claim = ClaimOptions(key, indexes, group_index, most, holder.label if label is None else label)
         return (claim, *self._lease_fields(entry, owner))
 
     def _member_fields(self, key: str, member: str) -> tuple[Any, ...]:
@@ -147,7 +147,7 @@ class RegistryBase:
         return f"{self.name}\0{entry}"
 
     async def _claim_steps(self, lease: RegistryLeaseBase) -> RegistryEntry | None:
-        """Claim the key; return `None`, or the entry of its owner. One decision, never a wait."""
+        """Claim the key; return `None` after success, else the entry of its owner. Does not wait for the owner."""
         client = self._client
         began_ns = client.clock.now_ns()
         client.begin(lease)
@@ -167,7 +167,7 @@ class RegistryBase:
                 successor = Holder("", 0, 0, answer.successor)
                 return RegistryEntry(lease.key, successor, 0, 0.0, answer.remaining_ms / 1000)
             if isinstance(answer, AtCapacity):
-                reason = f"its group has {answer.size} entries already"
+                reason = f"its group already has {answer.size} entries"
                 _refuse(lease, began_ns, reason)
                 raise NotAcquired(f"{self.name}/{lease.key}", reason=reason)
             if not isinstance(answer, Granted):
@@ -181,7 +181,7 @@ class RegistryBase:
         return None
 
     async def _expel(self, key: str, reason: str, fence: int | None = None) -> RegistryEntry:
-        """End the owner's claim by force, or only the one with this fence; `NotFound` if there is none."""
+        """End the owner's claim by force; with `fence`, only that claim. Raise `NotFound` if there is none."""
         now = await self._owner(key)
         if now is None:
             raise NotFound(f"{self.name}/{key}", "owner")
@@ -191,7 +191,7 @@ class RegistryBase:
         return now
 
     async def _release_all(self) -> list[str]:
-        """Release every key that this client owns or has joined; return the keys that it had lost before."""
+        """Release every key that this client owns or has joined; return the keys that it had already lost."""
         lost = []
         for lease in self._client.keeper.live_leases():
             if lease.state is HELD and lease.name.startswith(self._lease_name("")):
@@ -216,7 +216,7 @@ class RegistryBase:
         if owner is not None and group is None:
             index_name = f"o:{_identity(owner)}"
         found = [entry_of(entry[1:], party) for entry, party in await self._list(index_name, _KEYS + prefix)]
-        # Lua sorts by the locale of the server, so sort again.
+        # The Lua scripts sort by the locale of the server, so sort again.
         found.sort(key=lambda each: each.key)
         return [each for each in found if owner is None or _identity(each.owner) == _identity(owner)]
 
@@ -227,22 +227,22 @@ class RegistryBase:
 
     async def _idle(self) -> list[RegistryEntry]:
         """Return the entries of this process that no member has joined."""
-        mine = await self._entries(owner=self._client.holder)
-        commands = [ListEntries(self.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in mine]
+        owned = await self._entries(owner=self._client.holder)
+        commands = [ListEntries(self.name, f"m:{each.key}", _MEMBERS, "", _PAGE) for each in owned]
         answers = await self._client.send_all(commands)
         # A page may have only expired members, and another page may follow it.
         joined = [
             bool(page.entries) or (page.last and await self._members(each.key))
-            for each, page in zip(mine, answers, strict=True)
+            for each, page in zip(owned, answers, strict=True)
         ]
-        return [each for each, some in zip(mine, joined, strict=True) if not some]
+        return [each for each, has_members in zip(owned, joined, strict=True) if not has_members]
 
     async def _list(self, index_name: str, prefix: str) -> list[tuple[str, LeaseParty]]:
         """Return all entries of an index with the prefix, page by page."""
         found: list[tuple[str, LeaseParty]] = []
-        after, at_once = "", _PAGE if index_name == _KEYS else _PAGE_OF_OTHERS
+        after, limit = "", _PAGE if index_name == _KEYS else _PAGE_OF_OTHERS
         while True:
-            page = await send_safely(self._client, ListEntries(self.name, index_name, prefix, after, at_once))
+            page = await send_safely(self._client, ListEntries(self.name, index_name, prefix, after, limit))
             assert isinstance(page, EntryPage)
             found += page.entries
             after = page.last
@@ -255,12 +255,12 @@ class RegistryBase:
     # Messages.
 
     async def _send(self, key: str, message: str) -> None:
-        """Send a message to the owner's mailbox; `NotFound` without an owner, because it would be lost silently."""
+        """Send a message to the owner's mailbox; raise `NotFound` without an owner: no process would read it."""
         if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
             raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
         answer = await send_safely(self._client, SendToOwner(self._lease_name_of_key(key), new_token(), message))
         if isinstance(answer, AtCapacity):
-            raise NotAcquired(f"{self.name}/{key}", reason=f"its owner has {answer.size} messages to read")
+            raise NotAcquired(f"{self.name}/{key}", reason=f"its owner has {answer.size} unread messages")
         if isinstance(answer, NotHeld):
             raise NotFound(f"{self.name}/{key}", "owner")
 
@@ -286,7 +286,7 @@ def _refuse(lease: RegistryLeaseBase, began_ns: int, why: str) -> None:
 
 
 class RegistryWatch:
-    """Reports the changes of a registry; the first look reports what there is. It polls, so it misses no outcome."""
+    """Reports the changes of a registry; the first check reports every entry. Polling always finds the latest state."""
 
     def __init__(
         self, client: Client, name: str, entries: Callable[[], Awaitable[list[RegistryEntry]]], interval: Seconds
@@ -299,7 +299,7 @@ class RegistryWatch:
         self._at_ns = 0
 
     async def changes(self) -> list[RegistryChange]:
-        """Wait for the next look that finds changes, and return them."""
+        """Poll until there are changes, and return them."""
         client = self._client
         while True:
             if self._before is not None:
@@ -322,7 +322,7 @@ class RegistryWatch:
         found = [RegistryChange("claimed", key, each, None) for key, each in now.items() if key not in before]
         for key, each in before.items():
             if key not in now:
-                # A lease that could not have expired in the meantime was released.
+                # If the lease cannot have expired since the last check, its owner released it.
                 kind = "released" if each.remaining > passed_s + NS_PER_MS / NS else "lost"
                 found.append(RegistryChange(kind, key, None, each))
             elif now[key].fence != each.fence:
@@ -336,7 +336,7 @@ def _identity(holder: Holder) -> str:
 
 @cache
 def _where() -> str:
-    """Return the kernel and the pid namespace of this process: a pid has a meaning only there."""
+    """Return the boot id and the pid namespace of this process: a pid is unique only there."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"

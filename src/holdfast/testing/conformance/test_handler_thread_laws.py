@@ -150,7 +150,7 @@ def test_a_second_run_at_the_same_time_is_refused_and_does_no_harm():
         worker = queue.worker(lambda message: begun.append(message.body), concurrency=2)
         running = asyncio.ensure_future(worker.run())
         await until(queue, lambda now: now.waiting)
-        with pytest.raises(RuntimeError, match=r"^worker .* runs already"):
+        with pytest.raises(RuntimeError, match=r"^worker .* is already running"):
             await worker.run()
         await queue.publish_many([1, 2])
         await until(queue, lambda now: not sum(now[1:5]))

@@ -231,12 +231,12 @@ def test_a_finished_message_cannot_be_finished_again(face):
         (message,) = consumer.receive(timeout=5)
         message.ack()
         for again in (message.ack, message.retry, message.release, lambda: message.reject("r"), message.verify):
-            with pytest.raises(NotOwner, match="finished already: ack"):
+            with pytest.raises(NotOwner, match="already finished: ack"):
                 again()
         assert message.finished
         with pytest.raises(LeaseLost, match="finished: ack"):
             message.check()
-        with pytest.raises(NotOwner, match="finished already: ack"), message:
+        with pytest.raises(NotOwner, match="already finished: ack"), message:
             pytest.fail("entered a finished message")
     assert queue.stats().counts["acked"] == 1
 

@@ -102,7 +102,7 @@ def test_a_mailbox_has_a_maximum_and_delivers_in_pages(face):
         peer.say(SendToOwner("conversations\0k42", f"message {number}", str(number)))
     with pytest.raises(NotAcquired) as refusal:
         others.send("42", "one too many")
-    assert refusal.value.reason == "its owner has 1000 messages to read"
+    assert refusal.value.reason == "its owner has 1000 unread messages"
     assert [lease.receive(timeout=0) for _ in range(1000)] == [str(number) for number in range(1000)]
     assert lease.receive(timeout=0) is None
     others.send("42", "there is room")
