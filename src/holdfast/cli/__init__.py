@@ -1,8 +1,8 @@
 """The command line tool `holdfast`.
 
 Every command has two forms, a table for people and `--json` for programs, an example in its `--help`, and an exit code
-that says what happened. A failure prints one line, with what to do next. No command is imported before it is called, so
-that `holdfast --help` answers at once.
+for each outcome. A failure prints one line, with what to do next. The tool imports a command when it is called, so that
+`holdfast --help` answers at once.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
     _open_missing_streams()
     _silence_log()
     if arguments[:1] in (["--show-completion"], ["--install-completion"]) and len(arguments) > 1:
-        # Typer would detect the running shell and ignore the named one; a script runs in no shell that it detects.
+        # Typer would detect the running shell and ignore the named one, and it detects no shell around a script.
         os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
     try:
         return _call(arguments)
@@ -126,7 +126,7 @@ def _report_failure(error: Exception, *, as_json: bool) -> int:
 
 
 def _discard_output() -> None:
-    """Point standard output to nowhere: Python would flush it once more at exit, and complain."""
+    """Redirect standard output to /dev/null: Python would flush it once more at exit, and report an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -149,7 +149,7 @@ def _call(arguments: list[str]) -> int:
 def _after_dashes(arguments: list[str]) -> list[str] | None:
     """Return the program behind `--`.
 
-    If typer read another program, an argument of the program would be taken for an option of `run`, or the reverse.
+    If typer parsed another program, it took an argument of the program for an option of `run`, or the reverse.
     """
     return arguments[arguments.index("--") + 1 :] if "--" in arguments else None
 
@@ -169,7 +169,7 @@ def _open_missing_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number; the program does not inherit it
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number; child processes do not inherit it
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

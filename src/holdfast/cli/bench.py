@@ -1,7 +1,7 @@
 """`holdfast bench`: measure how fast leases are on the user's own server.
 
 Four measurements share the time. The numbers hold for this machine, this server and this moment, and the verdict is
-about them only. The command uses names of its own and releases what it acquired.
+about them only. The command uses its own names and releases every lease that it acquires.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Figures(NamedTuple):
 
 def bench(
     url: Url = None,
-    seconds: Annotated[float, typer.Option(min=0.5, max=600, help="How long it takes.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.5, max=600, help="Seconds that the measurements take.")] = 60.0,
     as_json: Json = False,
 ) -> int:
     """Measure how fast leases are on your own server: one minute, a plain verdict.
@@ -59,7 +59,7 @@ def bench(
     hf = holdfast.connect(url, label="holdfast bench", fence_memory=1)
     try:
         base, share = f"holdfast-bench/{os.uname().nodename}/{os.getpid()}", seconds / 4
-        hf.lock(base, ttl=10).acquire(timeout=5).release()  # an engine in trouble is reported before the measurement
+        hf.lock(base, ttl=10).acquire(timeout=5).release()  # report an engine that fails before the measurement
         measured = [
             _measure("show the holder", share, lambda: hf.show(base)),
             _measure("acquire and release", share, lambda: _pair(hf, base)),

@@ -1,7 +1,7 @@
 """`holdfast dlq`: list, show, redrive and purge the dead letters of a queue.
 
-"All" means the dead letters that exist when the command starts: a message that dies again meanwhile is not redriven a
-second time.
+"All" means the dead letters that exist when the command starts: `redrive` does not redrive a message a second time that
+dies again meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Reason = Annotated[
 
 
 class Selection(NamedTuple):
-    """Which dead letters are meant: these ids or all; of them, those with this text and at least this old."""
+    """The dead letters that a command applies to: these ids, or all; of them, those with this text and this age."""
 
     ids: tuple[str, ...]
     reason: str | None
@@ -170,7 +170,8 @@ def purge(
     url: Url = None,
     reason: Reason = None,
     older: Annotated[
-        float | None, typer.Option(min=0, help="Only those that died at least so many seconds ago.", show_default="any")
+        float | None,
+        typer.Option(min=0, help="Only those that died this many seconds ago or earlier.", show_default="any"),
     ] = None,
     yes: Yes = False,
     as_json: Json = False,

@@ -1,7 +1,7 @@
 """`holdfast doctor`: print the engine's promise, and try a lease from here.
 
-The trial takes a lease of its own through every step: granted, released, waited for, handed over, broken. The report
-has the time of each step, and a finding for each step that failed.
+The trial takes its own lease through every step: grant, release, wait, hand-over, break. The report has the time of
+each step, and a finding for each step that failed.
 """
 
 from __future__ import annotations
@@ -188,14 +188,14 @@ class Trial:
         self._hand_over("task", lambda: asyncio.run(wait()))
 
     def _hand_over(self, waiter_kind: str, wait: Callable[[], float]) -> None:
-        """Let a second client wait, and release: threads and tasks are woken in different ways."""
+        """Let a second client wait, and release. Threads and tasks receive wake-ups in different ways, so test both."""
         held = self._hf.lock(self._name, ttl=_PROBE_TTL_S).acquire(timeout=2)
         with ThreadPoolExecutor(1) as thread:
             waiter = thread.submit(wait)
             until = time.monotonic() + 2
             while not waiter.done() and time.monotonic() < until and not self._hf.show(self._name).waiters:
                 time.sleep(0.02)
-            time.sleep(0.05)  # its listener subscribes after it joined the waiting line
+            time.sleep(0.05)  # the waiter's listener subscribes after the waiter joined the waiting line
             released = time.monotonic()
             held.release()
             took = waiter.result() - released
@@ -218,7 +218,7 @@ class Trial:
 
 @contextmanager
 def _connected(url: str | None) -> Iterator[Holdfast]:
-    """Return a client that closes within a bound, whatever the engine does."""
+    """Yield a client, and close it within `CLOSE_S`, even if the engine does not answer."""
     hf = holdfast.connect(url, label=_LABEL, fence_memory=1)
     try:
         yield hf

@@ -29,7 +29,7 @@ _HINTS = {
     "stalled": "run `holdfast doctor` for details",
     "full": "free some memory or disk space there",
 }
-# Not an engine, but a shared directory of `build_once` or `install`: the hints of shared directories help there too.
+# `directory` is no engine, but a shared directory of `build_once` or `install`: the hints of the file engine fit there.
 _HINTS_FROM = {"directory": "file"}
 # The command that lists the existing names, for a command that did not find one.
 _LISTS = {
@@ -81,7 +81,7 @@ def report_error(error: errors.HoldfastError, *, as_json: bool, command: str = "
 
 
 def hint_for(error: errors.HoldfastError, command: str = "") -> str:
-    """Return what to do next; empty where the error says it itself. `command`: the first word of the command line."""
+    """Return what to do next; empty if the error text contains it. `command`: the first word of the command line."""
     if isinstance(error, errors.Unavailable):
         return (_HINTS | dict(_engine_hints(error.engine))).get(error.reason, "")
     if isinstance(error, errors.NotAcquired):

@@ -61,7 +61,7 @@ def install(
     locked = repo_lock and os.environ.get("HOLDFAST_NO_REPO_LOCK", "").lower() not in ("1", "true", "yes")
     options: dict[str, Any] = {"ttl": ttl, "timeout": timeout, "retries": retries, "npm_timeout": npm_timeout}
     try:
-        # A signal that ends this process ends every npm first, and removes what they left.
+        # A signal that ends this process first ends every npm, and removes the files that they left.
         with exit_on_signals(), _client(url or url_of("file", os.path.abspath(repo_dir)), lock=locked) as client:
             repo = Repo(client, repo_dir, say=_say, warn=_say, **options)
             done = repo.install(specs, allow=allow or [])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.cli.pool_like import PoolLike
     from holdfast.commands import LeaseInfo, LeaseParty
 
-# Two scans, of leases and of pool-like names, may take a twentieth of the time of a process that watches.
+# The pause after a scan, in multiples of its duration: the two scans of `watch` then take a twentieth of its time.
 SCAN_PAUSE = 40
 # The columns that are cut if a line is too long, in this order, and the width that each keeps.
 _SHRINK = (("label", 8), ("name", 16), ("holder", 12), ("name", 8))
@@ -70,7 +70,7 @@ class NameView(NamedTuple):
 
 
 class LeaseSurvey:
-    """Queries the same names again and again, and scans for new ones so seldom that scans cost a bounded share."""
+    """Queries the same names again and again, and scans for new names rarely, so that scans take a bounded time."""
 
     def __init__(self, hf: Holdfast, prefix: str, *, limit: int, every: bool) -> None:
         self._hf = hf
@@ -231,7 +231,7 @@ def break_lease(
             raise NotFound(name, "lease to break")
         if not yes and not prompts.confirm_force([*_facts(view), ("reason", reason)], "holder", "Break it?"):
             return errors.report_cancelled(as_json=as_json, name=name)
-        # The fence: only the lease that the prompt showed. A holder that came since then keeps its lease.
+        # Pass the fence, to break only the lease that the prompt showed. A holder that came since then keeps its lease.
         run(inspection.break_lease(hf._client, name, reason, held.fence))
         after = _view(hf, name)
     if as_json:

@@ -147,8 +147,8 @@ def set_items(
     if as_json:
         output.print_json({**_figures(stats), "leaving": list(leaving)})
         return codes.OK
-    going = f"; {len(leaving)} more leave when they are returned" if leaving else ""
-    print_line(f"{plain(name)!r} has {stats.size} items{going}")
+    later = f"; {len(leaving)} more leave when they are returned" if leaving else ""
+    print_line(f"{plain(name)!r} has {stats.size} items{later}")
     return codes.OK
 
 
@@ -205,7 +205,8 @@ def break_item(
         facts = [("pool", name), *zip(_COLUMNS, _row(found), strict=True), ("reason", reason)]
         if not yes and not prompts.confirm_force(facts, "borrower", "Break it?"):
             return errors.report_cancelled(as_json=as_json, name=name, item=item)
-        # The fence: only the lease that the prompt showed. A borrower that came since then keeps the item.
+        # Pass the fence, to break only the lease that the prompt showed. A borrower that came since then keeps the
+        # item.
         run(pool._break_item(item, reason, found.fence))
         after = next((each for each in pool.stats().items if each.name == item), None)
     if as_json:
@@ -220,7 +221,7 @@ def break_item(
 
 
 def _confirm_empty(name: str) -> bool:
-    """Ask before an empty list deletes the pool and refuses all waiters: it may come from an empty variable."""
+    """Ask before an empty list deletes the pool and refuses all waiters: an empty variable may have caused the list."""
     if not sys.stdin.isatty():
         raise InvalidConfig("items", (), "no items delete the pool: add --yes if you want that")
     return prompts.confirm(f"No items: delete the pool {plain(name)!r}?")

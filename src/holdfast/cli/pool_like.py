@@ -84,7 +84,7 @@ def listed(hf: Holdfast, prefix: str, limit: int, *, every: bool) -> tuple[list[
 
 
 class PoolLikeSurvey:
-    """Queries the same names again and again, and scans for new ones so seldom that scans cost a bounded share.
+    """Queries the same names again and again, and scans for new names rarely, so that scans take a bounded time.
 
     `pause`: the pause after a scan, as a multiple of the scan's own time.
     """

@@ -1,6 +1,6 @@
 """Confirmation prompts of commands that end a lease by force or delete something.
 
-A prompt shows the very lease that the command would end. The command ends that lease and no later one.
+A prompt shows the lease that the command would end. The command ends that lease and no later one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast queue`: list queues, show their messages and consumers, publish, and check a queue.
 
-An unknown queue is reported as empty; these commands never answer "not found".
+These commands report an unknown queue as empty; they never answer "not found".
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def peek(
     with connect(url, Capability.QUEUES) as hf:
         queue = hf.queue(name)
         found = queue.peek(place, limit)
-        # Consumers by label: a process that knows a consumer's token could act in its name.
+        # Show consumers by their labels: a process that knows a consumer's token could act in its name.
         received = any(each.consumer for each in found)
         labels = {each.token: each.label for each in queue.consumers(limit=10_000)} if received else {}
     if as_json:

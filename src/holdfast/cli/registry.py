@@ -100,7 +100,7 @@ def take(
         entry = _entry(registry, key)
         if not yes and not prompts.confirm_force([*_facts(entry), ("reason", reason)], "owner", "Take it?"):
             return errors.report_cancelled(as_json=as_json, name=f"{name}/{key}")
-        # The fence: only from the owner that the prompt showed.
+        # Pass the fence, to take the key only from the owner that the prompt showed.
         run(registry._expel(key, reason, entry.fence))
     if as_json:
         output.print_json({"registry": name, "taken": _entry_json(entry), "reason": reason})
@@ -116,7 +116,7 @@ def take(
 def hand_off(
     name: RegistryName,
     key: Key,
-    to: Annotated[str, typer.Option("--to", help="The label of the server that shall own the key.")],
+    to: Annotated[str, typer.Option("--to", help="The label of the server that becomes the owner of the key.")],
     within: Annotated[float, typer.Option(help="Seconds during which no other server can claim the key.")] = 10.0,
     url: Url = None,
     yes: Yes = False,

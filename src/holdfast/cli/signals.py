@@ -17,7 +17,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 def exit_on_signals() -> Iterator[None]:
     """Make TERM and HUP raise `SystemExit` inside the block.
 
-    A signal that the process was started to ignore stays ignored. INT raises `KeyboardInterrupt` by itself.
+    A signal that the process ignored at its start stays ignored. INT raises `KeyboardInterrupt` by itself.
     """
 
     def end(number: int, _frame: object) -> NoReturn:

@@ -1,7 +1,7 @@
-"""`holdfast watch`: show the leases again and again until the user ends it.
+"""`holdfast watch`: show the leases again and again until the user ends the command.
 
-However it ends, the terminal is left as it was. An engine that does not answer for a while does not end it: that is
-when people watch.
+However the command ends, it restores the terminal. An engine that does not answer for a while does not end the command,
+because that is when people watch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PART = 3
 
 
 class Snapshot(NamedTuple):
-    """The names at one moment; or, while the engine does not answer, the `error` and `since` when."""
+    """The names at one moment; or, while the engine does not answer, the `error`, and `since`: when it began."""
 
     names: list[lease.NameView]
     others: list[pool_like.PoolLike]
@@ -91,7 +91,7 @@ class Watch:
         rows = sorted(now.names, key=_urgency)
         others = sorted(now.others, key=lambda each: -each.snapshot.waiting)
         lines, below = _heights(len(rows), len(others), console.height - _LINES_AROUND if console.is_terminal else None)
-        # The figures first: a line that does not fit is cut at its end, and a URL may be long.
+        # Print the figures first: the console cuts the end of a line that does not fit, and a URL may be long.
         head = f"{at}  {held} held{lent}, {waiting} waiting{more}  {where}"
         parts: list[RenderableType] = [output.text(head), ""]
         if rows or not others:
@@ -116,7 +116,9 @@ def watch(
     prefix: Prefix = "",
     url: Url = None,
     interval: Interval = 1.0,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many queries.", show_default="never")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this number of queries.", show_default="never")
+    ] = None,
     every: All = False,
     limit: Limit = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per query.")] = False,
@@ -137,7 +139,7 @@ def watch(
             else:
                 _draw(watched, console, interval=interval, count=count)
     except KeyboardInterrupt:
-        pass  # the usual way to end it
+        pass  # the usual way to end the command
     finally:
         hf.close(CLOSE_S)
     return codes.OK
@@ -160,7 +162,7 @@ def _print(watched: Watch, console: Console, *, interval: float, count: int | No
 def _draw(watched: Watch, console: Console, *, interval: float, count: int | None) -> None:
     drawn = 0
     live = Live(watched.picture(console), console=console, screen=True, auto_refresh=False)
-    try:  # and not `with`: a signal may come while the first picture is drawn
+    try:  # not `with`: a signal may come while `start` draws the first picture
         live.start(refresh=True)
         while True:
             drawn += 1

@@ -1,9 +1,9 @@
 """npm packages in a directory that many workers share, each installed once.
 
-An alias `<name>_<version>` with its dependencies is one directory under `node_modules`, built in private and published
-by one rename. So versions exist side by side, workers install different packages at the same time, and no reader sees a
-partly extracted one. The repository's `package.json` is rewritten last, as a whole, under a short lease of its own. npm
-itself never runs inside the shared directory.
+An alias `<name>_<version>` with its dependencies is one directory under `node_modules`. A worker builds it in private
+and publishes it by one rename. So versions exist side by side, workers install different packages at the same time, and
+no reader sees a partly extracted package. The worker rewrites the repository's `package.json` last, as a whole, under a
+short lease of its own. npm itself never runs inside the shared directory.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _NAME = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
 # A version contains no `_`, which separates name and version in an alias, so no two packages share an alias.
 _EXACT = re.compile(r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]*)?")
-# Errors that a retry does not help.
-_HOPELESS = ("E404", "ETARGET", "EINVALIDTAGNAME", "ENOVERSIONS", "E401", "E403", "ENOSPC", "EROFS", "EACCES")
+# Errors of npm that a retry cannot fix.
+_PERMANENT = ("E404", "ETARGET", "EINVALIDTAGNAME", "ENOVERSIONS", "E401", "E403", "ENOSPC", "EROFS", "EACCES")
 
 Say = Callable[[str], None]
 
@@ -78,7 +78,7 @@ class Installed(NamedTuple):
 
 
 def parsed(text: str) -> Spec:
-    """Parse `name@version`, split at the last `@`. Without a version, the newest is installed, with a warning."""
+    """Parse `name@version`, split at the last `@`. Without a version, `install` warns and installs the newest one."""
     if not isinstance(text, str):
         raise InvalidName(text, f"a package must be text, not {type(text).__name__}")
     name, at, version = text.rpartition("@")
@@ -92,7 +92,10 @@ def parsed(text: str) -> Spec:
 
 
 def not_there(directory: Path) -> InvalidConfig:
-    """Return the error for a missing directory. It is never created: a mistyped path would give each worker its own."""
+    """Return the error for a missing directory.
+
+    The library never creates the directory: after a typing mistake, each worker would have a directory of its own.
+    """
     return InvalidConfig("repo-dir", str(directory), "it is not a directory; create it where all workers share it")
 
 
@@ -114,7 +117,7 @@ class Repo:
     ) -> None:
         """Use `directory` under the leases of `client`.
 
-        `client`: `None` turns locking off: work may be done twice, but nothing is half-installed. `ttl`, `timeout`:
+        `client`: `None` turns locking off: workers may install a package twice, but never half of it. `ttl`, `timeout`:
         of the leases, in seconds. `npm`: the program; `npm_timeout`: seconds for one run; `retries`: more attempts
         after a failure. `say`, `warn`: receive progress and warnings.
         """
@@ -143,7 +146,7 @@ class Repo:
         if not self.directory.is_dir():
             raise not_there(self.directory)
         self._make_modules()
-        self._manifest()  # raise before any work if it cannot be read
+        self._manifest()  # raises before any work if the manifest cannot be read
         runs = NpmRuns(self._npm, self._npm_timeout)
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
@@ -203,16 +206,16 @@ class Repo:
             done = runs.run(("view", wanted_version, "version", "--json"), text, self.directory)
             if done.returncode == 0:
                 return Spec(spec.name, _version(done.stdout, text, wanted_version))
-            if not self._goes_on(done, attempt, f"look up {wanted_version}", runs):
+            if not self._may_retry(done, attempt, f"look up {wanted_version}", runs):
                 break
         raise BuildFailed(text, "npm view", npm_error(done))
 
-    def _goes_on(self, done: subprocess.CompletedProcess[str], attempt: int, what: str, runs: NpmRuns) -> bool:
-        """Log the failure; pause and return true if a retry may help. A run that we ended ourselves is not retried."""
+    def _may_retry(self, done: subprocess.CompletedProcess[str], attempt: int, what: str, runs: NpmRuns) -> bool:
+        """Log the failure; pause and return true if a retry may help. Do not retry a run that an interrupt ended."""
         if not runs.pause(0):
             return False
         self._warn(f"attempt {attempt + 1} to {what} failed: {npm_error(done)}")
-        if any(f"code {code}" in done.stderr for code in _HOPELESS) or attempt == self._retries:
+        if any(f"code {code}" in done.stderr for code in _PERMANENT) or attempt == self._retries:
             return False
         return runs.pause(_PAUSE_S * (attempt + 1))
 
@@ -257,7 +260,7 @@ class Repo:
                 _lift(prefix, spec.alias, place)
                 return
             shutil.rmtree(prefix, ignore_errors=True)
-            if not self._goes_on(done, attempt, f"install {spec.alias}", runs):
+            if not self._may_retry(done, attempt, f"install {spec.alias}", runs):
                 break
         raise BuildFailed(spec.alias, "npm install", f"{npm_error(done)} (attempt {attempt + 1})")
 
@@ -274,7 +277,10 @@ class Repo:
     # The manifest.
 
     def _manifest(self) -> dict[str, Any]:
-        """Read `package.json`. An unreadable one is never overwritten."""
+        """Return the content of `package.json`, or a new manifest; raise `BuildFailed` if the file cannot be read.
+
+        The library never overwrites a manifest that it cannot read.
+        """
         path = self.directory / MANIFEST
         try:
             text = path.read_text(encoding="utf-8")
@@ -357,7 +363,7 @@ def _lift(prefix: Path, alias: str, place: Path) -> None:
 
 
 def _version(output: str, text: str, wanted: str) -> str:
-    """Return the version that npm printed, or the last of several. It becomes part of a path, so check it."""
+    """Return the version that npm printed, or the last of several. Check it, because it becomes part of a path."""
     try:
         named = json.loads(output or '""')
     except ValueError:

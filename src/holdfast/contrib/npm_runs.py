@@ -1,4 +1,4 @@
-"""Runs of npm: bounded in time, and ended together with their child processes."""
+"""Runs of npm: each has a time limit, and an end of a run also ends its child processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ERROR_MAX = 600
 
 
 class NpmRuns:
-    """The runs of npm of one `install`: each bounded in time; an interrupt ends all of them."""
+    """The runs of npm of one `install`: each has a time limit, and an interrupt ends all of them."""
 
     def __init__(self, npm: str, most_s: float) -> None:
         self._npm = npm
@@ -66,7 +66,7 @@ class NpmRuns:
         return npm
 
     def pause(self, seconds: float) -> bool:
-        """Wait before the next attempt; return false if the runs were ended."""
+        """Wait before the next attempt; return false if `end` was called."""
         return not self._over.wait(seconds)
 
     def end(self) -> None:
@@ -90,7 +90,7 @@ def npm_error(done: subprocess.CompletedProcess[str]) -> str:
 def _end(pid: int) -> None:
     """Kill a program and its descendants, children last: an install script that hangs would outlive npm."""
     with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGSTOP)  # so that it starts no other process meanwhile
+        os.kill(pid, signal.SIGSTOP)  # a stopped program starts no other process meanwhile
         children = [
             int(child)
             for listing in Path(f"/proc/{pid}/task").glob("*/children")

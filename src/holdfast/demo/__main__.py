@@ -81,7 +81,7 @@ def _run(chosen_url: str | None, folder: Path, *, guarded: bool, as_json: bool) 
     url = chosen_url or url_of("sqlite", folder.resolve() / "demo.db")
     with holdfast.connect(url) as hf:
         promise, shown = hf.promise(), hf.url
-        hf.show(LOCK)  # an unreachable engine is reported here, and not by each worker
+        hf.show(LOCK)  # report an unreachable engine here, instead of in each worker
     if promise.scope == "process":
         raise DemoFailed(f"the leases of {shown} exist in one process only; the demonstration needs a shared engine")
 

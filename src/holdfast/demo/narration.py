@@ -69,7 +69,7 @@ class Narration:
         self._ended: tuple[int, str] | None = None
 
     def update(self) -> None:
-        """Read what the processes wrote since the last call."""
+        """Read the events that the processes wrote since the last call."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             fresh = file.read()

@@ -1,7 +1,7 @@
 """The scenario of the demonstration: work, a kill, a freeze, a wake-up, work again, the end.
 
 The rule: the scenario only starts processes, reads the history and sends signals. It takes no part in the locking, and
-it knows only what the history says.
+it knows only the recorded events.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _POLL_S = 0.01
 _START_S = 10.0
 _STEP_S = 10.0
 _WORK_S = 2.2
-# Between reading the counter and writing it: there a fault does the most harm, and no file lock is held.
+# When a worker is between reading and writing the counter: a fault does the most harm then, and no file lock is held.
 _MID_WORK_NS = (30_000_000, 120_000_000)
 
 
 class DemoFailed(Exception):
-    """The demonstration did not reach its end; the text says why."""
+    """The demonstration did not reach its end; the text is the reason."""
 
 
 class Scenario:
@@ -49,7 +49,7 @@ class Scenario:
         self.narration = Narration(self.history.path, NAMES)
 
     def play(self) -> None:
-        """Run all steps; however they end, no process is left."""
+        """Run all steps; end every worker, however the steps end."""
         with self.history, WorkerProcesses() as workers:
             self._recorder = self.history.recorder(SCENARIO)
             self._start(workers)
@@ -164,7 +164,7 @@ class Scenario:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay signals to the end of the block: a process that was just started must be registered first."""
+    """Delay signals to the end of the block, so that a new process is registered before a signal can end this one."""
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}

@@ -1,7 +1,7 @@
 """The view: a redrawn table with a moving timeline on a terminal, plain lines elsewhere, nothing for programs.
 
-The rule: a terminal is left as it was found, with the last picture on it. Colour only helps: every state also has a
-sign of its own, and the view obeys `NO_COLOR`.
+The rule: the view restores the terminal and leaves the last picture on it. Colour only helps: every state also has its
+own sign, and the view obeys `NO_COLOR`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WIDEST = 120
 _NAMES_WIDTH = 37
 _NEWS_LINES = 8
 
-# Where several states fall into one cell, the later in this order is shown.
+# If several states fall into one cell, the view shows the one that is later in this order.
 _ORDER = (RESTING, WAITING, HOLDING, FROZEN, REFUSED, KILLED)
 _SIGNS = {RESTING: " ", WAITING: "·", HOLDING: "█", FROZEN: "▒", REFUSED: "!", KILLED: "x"}
 _ASCII = {RESTING: " ", WAITING: ".", HOLDING: "#", FROZEN: "~", REFUSED: "!", KILLED: "x"}
@@ -96,7 +96,7 @@ class ScreenView:
         self._drawn = 0.0
         self._colour = not os.environ.get("NO_COLOR")
         self._signs = _SIGNS if "utf" in (out.encoding or "").lower() else _ASCII
-        out.write("\x1b[?25l")  # no cursor: it would jump
+        out.write("\x1b[?25l")  # hide the cursor, which would jump
 
     def begin_step(self, title: str) -> None:
         self._step = title
@@ -181,7 +181,7 @@ def view_for(out: TextIO, heading: str, *, silent: bool) -> View:
 
 
 def _state_in(worker: WorkerHistory, start_ns: int, cell_ns: int) -> str:
-    """Return the most important state of the worker in this cell; a death is shown once, then nothing."""
+    """Return the most important state of the worker in this cell; a death or refusal counts in one cell only."""
     before, inside = RESTING, []
     for at_ns, state in worker.turns:
         if at_ns < start_ns:

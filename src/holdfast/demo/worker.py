@@ -1,4 +1,4 @@
-"""One worker of the demonstration, a process of its own: it acquires the lock, counts, releases, and rests.
+"""One worker process of the demonstration: it acquires the lock, counts, releases, and rests.
 
 Counting stands for real work: the worker reads a value, waits, and writes the value plus one. A process that is frozen
 in between comes back with a stale value, and then only the fence at the resource can stop it.
@@ -89,7 +89,7 @@ class DemoWorker:
         return value
 
     def _record_end(self, kind: Literal["released", "lost"], fence: int, token: str, why: str | None = None) -> None:
-        """Record the end of the lease; the event of a late renewal must not follow it in the history."""
+        """Record the end of the lease, so that no event of a late renewal follows it in the history."""
         with self._recording:
             self._held = None
             self._recorder.record(kind, LOCK, fence=fence, token=token, detail=why)

@@ -1,15 +1,15 @@
 """Tools for tests of programs that hold leases: processes that freeze and die, their history, and checkers of it.
 
 The tools need the standard library only. Two modules import pytest: `holdfast.testing.plugin`, which pytest loads by
-itself, and `holdfast.testing.conformance`. The names below are loaded when they are first used, so
-that the plugin costs nothing in test runs that use no fixture of it.
+itself, and `holdfast.testing.conformance`. This package loads the names below when a program first uses them, so that
+the plugin costs nothing in test runs that use no fixture of it.
 """
 
 from __future__ import annotations
 
 from holdfast._lazy import lazy_exports
 
-TYPE_CHECKING = False  # as typing's, which would have to be imported
+TYPE_CHECKING = False  # instead of typing's constant, to save the import
 if TYPE_CHECKING:
     from holdfast.testing.checkers import (
         Violation,

@@ -1,7 +1,7 @@
 """The child's side of a worker process: lines to and from its parent over a pair of pipes.
 
-A child starts with the signal handlers of a program in a terminal, whatever its parent ignored. It talks to its parent
-only through `ready`, `send_line` and `read_line`.
+A child starts with the signal handlers of a program in a terminal, even if its parent ignored some signals. It talks to
+its parent only through `ready`, `send_line` and `read_line`.
 """
 
 from __future__ import annotations

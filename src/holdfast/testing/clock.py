@@ -66,7 +66,7 @@ class ManualClock:
         self._wake()
 
     def _wake(self) -> None:
-        # Outside the lock: a woken watcher may read the clock, or stop watching, at once.
+        # Call the watchers outside the lock: a woken watcher may read the clock, or stop watching, at once.
         with self._guard:
             watchers = tuple(self._watchers.values())
         for wake in watchers:

@@ -62,8 +62,8 @@ class GuardedFile:
 
         `fence`, `token`: those of the lease of the reader.
 
-        A guard learns of a new holder only from the holder itself. If the holder only read, computed and then wrote,
-        its predecessor could write late in between, and the holder would overwrite that.
+        A guard learns of a new holder only from the holder itself. If the holder read without its fence, computed and
+        then wrote, its predecessor could write in between, and the holder would overwrite that write.
         """
         return self.write(fence, token, lambda value: value)
 

@@ -150,16 +150,16 @@ class Recorder:
 
         `since_ns`: when the lease was requested.
 
-        The worker counts as the holder for as long as the lease was trusted at its grant; where renewals matter, an
-        observer records them.
+        The worker counts as the holder for as long as it trusts the lease at the grant; if renewals matter to a test,
+        an observer records them.
         """
-        mine: dict[str, Any] = {"fence": lease.fence, "token": lease.token}
+        lease_fields: dict[str, Any] = {"fence": lease.fence, "token": lease.token}
         until_ns = time.monotonic_ns() + int(lease.remaining() * 1e9)
-        self.record("granted", lease.name, since_ns=since_ns, until_ns=until_ns, **mine)
+        self.record("granted", lease.name, since_ns=since_ns, until_ns=until_ns, **lease_fields)
         try:
             yield
         finally:
-            self.record("lost" if lease.lost else "released", lease.name, **mine)
+            self.record("lost" if lease.lost else "released", lease.name, **lease_fields)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -229,8 +229,8 @@ class Tail:
 def read_history(path: str | os.PathLike[str]) -> list[HistoryEvent]:
     """Return every event of the history in the file `path`, in the order of time.
 
-    A full disk or a crash of the machine may have torn the last line; it is left out. Any other line that is no event
-    raises `ValueError`: a history with holes proves nothing.
+    Leave out the last line if it is incomplete: a full disk or a crash of the machine may have torn it. Raise
+    `ValueError` for any other line that is no event, because a history with holes proves nothing.
     """
     *lines, _torn = Path(path).read_bytes().split(b"\n")
     events = [_decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
@@ -238,13 +238,13 @@ def read_history(path: str | os.PathLike[str]) -> list[HistoryEvent]:
 
 
 def _cut(detail: str | None) -> str | None:
-    """Return the detail, shortened to fit: only people read it, so that a long one is no error."""
+    """Return the detail, shortened to fit: only people read it, so a long detail is no error."""
     return None if detail is None else detail[:DETAIL_LIMIT]
 
 
 def _encode(event: HistoryEvent) -> bytes:
     fields = {name: value for name, value in asdict(event).items() if value is not None}
-    # A unpaired surrogate, which UTF-8 cannot encode, becomes \udcXX, and JSON decodes that again.
+    # An unpaired surrogate, which UTF-8 cannot encode, becomes \udcXX, and JSON decodes that again.
     text = json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace")
     if len(text) >= LINE_BYTES:
         raise ValueError(f"an event has at most {LINE_BYTES - 1} bytes: {text!r}")

@@ -1,8 +1,8 @@
 """Turn the events of a history into the spans of time in which workers held names.
 
 A worker holds a name from the moment it learned of its grant until it released the name, learned of the loss, died, or
-no longer trusted its lease. A renewal after that moment opens a new span: in between, any worker may have held it.
-A grant that a worker learned of too late to trust it opens no span.
+no longer trusted its lease. A renewal after that moment opens a new span: in between, any worker may have held the
+name. A grant that a worker learned of too late to trust opens no span.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def hold_spans_by_name(events: Sequence[HistoryEvent]) -> dict[str, list[HoldSpa
     for event in sorted(events, key=lambda event: event.at_ns):
         worker = (event.worker, event.pid)
         if worker in dead:
-            # A death is recorded just before the kill, so the worker may still have learned of a grant.
+            # The test records a death just before the kill, so the worker may still have learned of a grant.
             continue
         if event.kind == "died":
             dead.add(worker)

@@ -15,7 +15,8 @@ DEAD = frozenset("ZX")
 def states(group: int) -> list[str]:
     """Return the one-character state of every thread of every process in the group.
 
-    Threads, because a stop signal halts them one by one, and the state of a process is that of its first thread only.
+    It reads threads, because a stop signal halts them one by one, and the state of a process is that of its first
+    thread.
     """
     found = []
     for process in Path("/proc").iterdir():

@@ -1,7 +1,7 @@
 """Ports of the loopback interface for the servers of tests.
 
-A port is reserved from its choice until it is closed, also while no server listens on it. It is below the range from
-which the kernel takes the local ports of clients: otherwise a client may occupy it when its server restarts.
+A `Port` reserves its number until it is closed, also while no server listens on it. The number is below the range from
+which the kernel takes the local ports of clients: otherwise a client may occupy the port while its server restarts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Port:
         self._held.close()
 
     def _take(self, beside: int) -> int | None:
-        number = _LEAST + secrets.randbelow(max(1, _kernels_first() - _LEAST - beside))
+        number = _LEAST + secrets.randbelow(max(1, _first_client_port() - _LEAST - beside))
         try:
             for each in {number, number + beside}:
                 self._hold(each)
@@ -57,8 +57,8 @@ class Port:
         self.close()
 
 
-def _kernels_first() -> int:
+def _first_client_port() -> int:
     with suppress(OSError, ValueError):
-        # If the range begins very low, nothing is left below it: then any port will do.
+        # If the range begins very low, no ports are left below it: then use ports inside the range.
         return max(int(_RANGE.read_text().split()[0]), 2 * _LEAST + 5000)
     return _BELOW

@@ -24,7 +24,8 @@ from holdfast.testing.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# The child searches modules where its parent does, without an environment variable that its own children would inherit.
+# The child searches modules where its parent does. An environment variable would do the same, but its own children
+# would inherit it.
 _START = """
 import json, sys
 job = json.loads(sys.argv[1])
@@ -42,7 +43,7 @@ class WorkerProcess:
     `env`: variables that are added to the environment.
     `home`: the address of the process, and the command that enters its network.
 
-    Leaving the `with` block kills the whole group and closes everything, whatever state it is in.
+    Leaving the `with` block kills the whole group, in any state, and closes the pipes and the output file.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class WorkerProcess:
         return code
 
     def output(self) -> str:
-        """Return what the group has printed so far, to either stream."""
+        """Return the output of the group so far, from both streams."""
         if self._last_output is not None:
             return self._last_output
         # The child shares the offset of this descriptor, so that reading must not move it.
@@ -183,7 +184,7 @@ class WorkerProcess:
         os.killpg(self.pid, number)
 
     def _exit_code(self) -> int | None:
-        """Return the exit code or None, without collecting it: the pid stays ours until the group is gone."""
+        """Return the exit code or `None`, and leave the zombie: its pid stays reserved until the group is gone."""
         if self._process.returncode is not None:
             return self._process.returncode
         seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -219,9 +220,9 @@ class WorkerProcesses:
 
     def close(self) -> None:
         """Close every worker, even if closing one of them raises."""
-        with ExitStack() as all_of_them:
+        with ExitStack() as closing:
             while self._started:
-                all_of_them.callback(self._started.pop(0).close)
+                closing.callback(self._started.pop(0).close)
 
     def __iter__(self) -> Iterator[WorkerProcess]:
         return iter(self._started)

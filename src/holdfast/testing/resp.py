@@ -1,7 +1,7 @@
 """RESP, the protocol of Redis and Valkey, as far as a proxy and a test need it: whole messages from a stream of bytes.
 
-No byte is dropped. A message keeps the bytes it was made of, so that a proxy can forward it unchanged; an incomplete
-message waits for its rest.
+The parser drops no byte. A message keeps its original bytes, so that a proxy can forward it unchanged; the parser keeps
+an incomplete message until the rest arrives.
 """
 
 from __future__ import annotations

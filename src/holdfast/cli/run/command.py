@@ -72,10 +72,10 @@ def run(
     once: Annotated[
         float | None,
         typer.Option(
-            help="Do not run the program if it succeeded within so many seconds, on any host.", show_default="run it"
+            help="Do not run the program if it succeeded within this many seconds, on any host.", show_default="run it"
         ),
     ] = None,
-    label: Annotated[str, typer.Option(help="A label that others see of this holder, beside host and pid.")] = "",
+    label: Annotated[str, typer.Option(help="A label of this holder that others see, beside host and pid.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on standard error at the end.")] = False,
 ) -> int:
     """Run a program under a lease.
@@ -114,8 +114,8 @@ def _plan(request: Request) -> Plan:
     assert grace_ns is not None
     if grace_ns > ttl * NS_PER_MS // 2:
         raise InvalidConfig("grace", request.grace, "it must be at most half of the ttl")
-    # Inside another run, that run's watcher kills this parent, as its last act before its own deadline. This program is
-    # in a group of its own, which that watcher does not reach, and its time to end has already passed.
+    # Inside another run, the outer watcher kills this parent, as its last act before the outer deadline. This program
+    # is in a group of its own, which the outer watcher does not reach, and its time to end has already passed.
     orphan_ns = 0 if _TOKEN in os.environ else grace_ns
     return Plan(grace_ns, margin_ms(ttl) * NS_PER_MS, orphan_ns, timeout_ns(request.max_hold, setting="max-hold"))
 
@@ -151,7 +151,7 @@ class RunObserver:
 
 
 class Completed(NamedTuple):
-    """A program that has ended; `ttl` bounds how long the engine keeps the lease if the release did not arrive."""
+    """A program that has ended. If the release did not arrive, the engine keeps the lease for at most `ttl`."""
 
     result: RunResult
     fence: int

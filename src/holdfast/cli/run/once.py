@@ -31,7 +31,7 @@ def claim(hf: Holdfast, name: str, window: float, ttl: float, timeout: float | N
     """Return the lease of the name; the claim is false if the program has succeeded within the window."""
     hf.once(name, window, lease=ttl)  # checks the settings
     client, options = hf._client, OnceOptions("", ttl_ms(window, setting="window"), timeout_ns(timeout))
-    # The whole name, not one key of many: `run` without --once takes the same lease, and `show` shows it.
+    # Use the whole name, not one key of many, so that `run` without --once takes the same lease, and `show` shows it.
     fields = (client, name, ttl_ms(ttl), client.holder, client.packed, None, False)
     return OnceClaim(options, *fields).__enter__()
 
@@ -53,7 +53,10 @@ def earlier_success(claimed: OnceClaim, waited: float) -> EarlierSuccess:
 
 
 def report(earlier: EarlierSuccess, name: str, *, as_json: bool) -> int:
-    """Report the earlier run. It is no failure, and silent without a terminal: cron sends a mail for every line."""
+    """Report the earlier run, which is no failure.
+
+    Print nothing without a terminal: cron sends a mail for every line.
+    """
     result = earlier.result if isinstance(earlier.result, dict) else {}
     by, at = result.get("by"), result.get("at")
     line = f"{name!r} was already done{f' by {by}' if by else ''}{f', at {at}' if at else ''}: not run again"

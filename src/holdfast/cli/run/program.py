@@ -1,9 +1,9 @@
 """The program: a child process that exists before the lease does, and starts when the lease is granted.
 
-The parent forks it first, while the parent has one thread and no connection, and the child waits at a gate. So the
-watcher knows its pid before its first instruction, and a parent that dies meanwhile leaves nothing running: the gate
-closes, and the child ends. The program inherits what this process inherited: arguments and environment byte by byte,
-descriptors, ignored signals, working directory.
+The parent forks the child first, while the parent has one thread and no connection, and the child waits at a gate, a
+pair of sockets. So the watcher knows the child's pid before its first instruction, and a parent that dies meanwhile
+leaves nothing running: the gate closes, and the child ends. The program inherits what this process inherited: arguments
+and environment byte by byte, descriptors, ignored signals, working directory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Exit(NamedTuple):
 
     @property
     def shell(self) -> int:
-        """The one number that a shell makes of it."""
+        """The exit code that a shell would give."""
         return codes.SIGNAL + self.signal if self.signal is not None else self.code or 0
 
     def __str__(self) -> str:
@@ -78,13 +78,13 @@ class Program:
             _wait_at_gate(child_gate, self._command)
         child_gate.close()
         with suppress(OSError):
-            os.setpgid(self.pid, self.pid)  # parent and child both call it, so that it is done for the first to look
+            os.setpgid(self.pid, self.pid)  # parent and child both call it, so that neither finds it undone
 
     def begin(self, variables: dict[str, str], liveness_fd: int | None, latest_ns: int) -> bool:
         """Open the gate; return true when the program runs, false if it never will. Raises `CannotRun`.
 
-        The program does not start after `latest_ns` on the boot clock. The child reads the clock as the last thing
-        before it becomes the program: the parent may have been frozen meanwhile, and the watcher may have ended the
+        The program does not start after `latest_ns` on the boot clock. The child reads the clock right before it
+        becomes the program, because the parent may have been frozen meanwhile. The watcher may also have ended the
         child at the gate.
         """
         fields = [str(latest_ns), *(f"{key}={value}" for key, value in variables.items())]
@@ -106,7 +106,7 @@ class Program:
         watcher.send(self.pid, number)
 
     def ended(self) -> Exit | None:
-        """Return how the program ended, or `None`; it stays a zombie, so that no other process gets its pid."""
+        """Return how the program ended, or `None`. Leave its zombie, so that no other process gets its pid."""
         status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if status is None:
             return None
@@ -124,7 +124,10 @@ class Program:
         return any(pid != self.pid for pid in members(self.pid))
 
     def collect(self) -> None:
-        """Wait for the process and remove its zombie. At the gate this ends it; later it must have ended."""
+        """Wait for the process and remove its zombie.
+
+        End a process that is still at the gate; others must have ended.
+        """
         if not self._collected:
             self._gate.close()
             if not self._begun:
@@ -134,7 +137,7 @@ class Program:
 
 
 def _wait_at_gate(gate: socket.socket, command: list[str]) -> NoReturn:
-    """Wait in the child, then become the program. No code of holdfast may run on after this."""
+    """Wait in the child, then become the program. The child runs no other code of holdfast after this."""
     try:
         os.setpgid(0, 0)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -160,7 +163,7 @@ def _wait_at_gate(gate: socket.socket, command: list[str]) -> NoReturn:
 
 
 def _environment() -> dict[bytes, bytes]:
-    """Return the environment as this process got it: in the C locale Python sets LC_CTYPE for itself."""
+    """Return the environment that this process got, without the LC_CTYPE that Python adds in the C locale."""
     variables = dict(os.environb)
     if b"LC_CTYPE" in variables and sys.platform == "linux":
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Signals as bytes in a pipe: a handler does nothing, and the loop reads which signals came.
+"""Signals as bytes in a pipe: Python writes the number of each signal, and the loop reads which signals came.
 
-Before the program runs there is no process to forward to, and a signal ends the waiting. A signal that this process was
-started to ignore (`nohup`, a background job) stays ignored, here and in the program.
+Before the program runs there is no process to forward to, and a signal ends the wait for the lease. This process and
+the program keep ignoring a signal that this process ignored at its start (`nohup`, a background job).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORWARDED = (
     signal.SIGCONT,
     signal.SIGTSTP,
 )
-# The default action of these is to do nothing, so they do not end the waiting either.
+# By default these signals do nothing, so they do not end the wait either.
 _HARMLESS = (signal.SIGWINCH, signal.SIGCONT)
 _WAKE = b"\0"
 
@@ -53,7 +53,7 @@ class Signals:
         return self._reads
 
     def forward(self) -> None:
-        """Start to forward: now there is a program. Before, Ctrl-Z stops the waiting process as usual."""
+        """Forward signals from now on, because the program is about to start. Until then Ctrl-Z stops this process."""
         self._forwarding = True
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
             signal.signal(signal.SIGTSTP, self._handle)
@@ -61,8 +61,8 @@ class Signals:
     def stop(self) -> None:
         """Stop this process and its whole job; return when a shell continues it.
 
-        The other processes of the job stop first. Then the signal goes to this thread and no other, so that the process
-        stops before the next line: another stop right after the wake-up must be forwarded again.
+        The other processes of the job stop first. Then the signal goes to this thread only, so that the process stops
+        before the next line: the loop must forward another stop that comes right after the shell continues the job.
         """
         before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         os.kill(0, signal.SIGTSTP)

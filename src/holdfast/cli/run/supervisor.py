@@ -48,7 +48,10 @@ class Plan(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """How the run ended: the program's own end, and the outcome: ended, lost or max-hold. Not every program started."""
+    """How the run ended: the program's exit, and the outcome `ended`, `lost` or `max-hold`.
+
+    `started`: the program ran.
+    """
 
     program: Exit
     outcome: str
@@ -62,7 +65,7 @@ class RunResult(NamedTuple):
 
 
 class Supervisor:
-    """Runs one program under one lease. `on_success` is called before the release if the program succeeded."""
+    """Runs one program under one lease, and calls `on_success` before the release if the program succeeded."""
 
     def __init__(
         self, lease: Lease, program: Program, signals: Signals, plan: Plan, on_success: Callable[[], object]
@@ -80,7 +83,7 @@ class Supervisor:
         self._restart_ns: int | None = None
 
     def deadline_ns(self) -> int:
-        """Return the trusted deadline of the lease as seen now, never later than it is."""
+        """Return the trusted deadline of the lease on the boot clock; rounding never makes it later."""
         at_ns = now_ns()
         return at_ns + int(self._lease.remaining() * NS)
 
@@ -136,7 +139,7 @@ class Supervisor:
                 self._program.send(signal.SIGTERM)
         else:
             deadline_ns = self.deadline_ns()
-            if deadline_ns > self._timetable.deadline_ns + NS_PER_MS:  # renewed; less is the error of measurement
+            if deadline_ns > self._timetable.deadline_ns + NS_PER_MS:  # renewed; a smaller difference is rounding
                 self._timetable.deadline_ns = deadline_ns
         limit_ns = self._plan.max_hold_ns
         if limit_ns is not None and at_ns >= self._began_ns + limit_ns and self._timetable.begin(at_ns):
@@ -157,16 +160,16 @@ class Supervisor:
                 self._restart_ns = None if watcher.running else watcher.next_start_ns()
         except NoWatcher as error:
             self._restart_ns = None
-            # Without a watcher everything depends on the parent, which may be frozen: the promise would not hold.
+            # Without a watcher only the parent can end the program, and the parent may be frozen: end it now.
             errors.remark(f"{error}; the program is ended")
             self._cause = "late"
             if self._timetable.begin(now_ns()):
                 self._program.send(signal.SIGTERM)
 
     def _pass_on_stop(self) -> None:
-        """After Ctrl-Z take the terminal back and stop as well, as the shell expects; the lease then expires.
+        """After Ctrl-Z take the terminal back and stop this process too, as the shell expects; the lease then expires.
 
-        If the shell continues the job before that, both continue.
+        If the shell continues the job before the lease expires, this process and the program continue.
         """
         if self._program.stopped_by() in STOPS and self._terminal:
             self._terminal.take_back()
@@ -201,8 +204,9 @@ class Supervisor:
         started = self._started
         if self._cause == "max-hold":
             return RunResult(program, "max-hold", started)
-        # A child that died at the gate by a signal was ended by the sender; otherwise the gate was opened too late.
+        # If a signal ended the child at the gate, its sender is the cause; otherwise this process opened the gate too
+        # late.
         if acted or self._cause == "late" or not (started or program.signal):
-            detail = f"the library cannot vouch for lease {self._lease.name!r} to the end of the program"
+            detail = f"lease {self._lease.name!r} could not be trusted to the end of the program"
             return RunResult(program, "lost", started, detail)
         return RunResult(program, "ended", started)

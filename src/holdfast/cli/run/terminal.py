@@ -1,8 +1,8 @@
 """The terminal, lent to the program: the foreground group reads the keys and gets Ctrl-C and Ctrl-Z.
 
 Without a terminal, or in the background, there is nothing to lend, and every method here does nothing. In a pipeline
-the keys may belong to a neighbour, such as a pager, which would be stopped if it read them from the background: so the
-keys stay with the job, and `holdfast run` forwards the signals that keys cause.
+another program, such as a pager, may need the keys, and the kernel would stop it if it read them from the background.
+So in a pipeline the keys stay with the job, and `holdfast run` forwards the signals that keys cause.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Terminal:
         """Make the program's group the foreground group, if this process is in the foreground."""
         if self._descriptor is not None:
             with suppress(OSError), _unstoppable():
-                if os.tcgetpgrp(self._descriptor) == os.getpgrp() and not _has_neighbours():
+                if os.tcgetpgrp(self._descriptor) == os.getpgrp() and not _is_in_pipeline():
                     os.tcsetpgrp(self._descriptor, group)
                     self._lent = True
 
@@ -56,8 +56,8 @@ class Terminal:
             self._lent = False
 
 
-def _has_neighbours() -> bool:
-    """Return whether this process is part of a pipeline: a stream is a pipe, and others are in its group."""
+def _is_in_pipeline() -> bool:
+    """Return whether this process is part of a pipeline: a stream is a pipe, and its group has other processes."""
     piped = any(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in (os.fstat(0).st_mode, os.fstat(1).st_mode))
     return piped and members(os.getpgrp()) != [os.getpid()]
 

@@ -1,8 +1,9 @@
 """The watcher: end a program before its lease can expire, whatever happened to the process that renews the lease.
 
-The parent starts this file with `python -I -S`, so that it starts quickly: it imports only the standard library. It
-receives each new deadline through a pipe, as nanoseconds of the boot clock. The end of the pipe means that the parent
-is dead. It reports through a second pipe: R when it is ready, T and K before the signals that it sends.
+The parent starts this file with `python -I -S`, so that it starts quickly; the file imports only the standard library.
+The watcher receives each new deadline through a pipe, as nanoseconds of the boot clock. The end of the pipe means that
+the parent is dead. The watcher reports through a second pipe: R when it is ready, T and K before the signals that it
+sends.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def now_ns() -> int:
 
 
 class Timetable:
-    """When a program gets TERM, and when it must be dead. Once it began to end, nothing stops that.
+    """When a program gets TERM, and when it must be dead. Once the timetable begins to end a program, nothing stops it.
 
     TERM comes `grace_ns` before the deadline and KILL `lead_ns` before it, but never later than a grace after TERM.
     """
@@ -145,7 +146,7 @@ def main() -> None:
     """Run `watcher.py GROUP GRACE_NS LEAD_NS ORPHAN_NS DEADLINES REPORTS`; the pipe already has the first deadline."""
     group, grace_ns, lead_ns, orphan_ns, deadlines, reports = (int(argument) for argument in sys.argv[1:7])
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)  # only the timetable or the parent ends it
+        signal.signal(number, signal.SIG_IGN)  # only the timetable or the parent ends the watcher
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
         name.write("holdfast-watch")
     os.set_blocking(deadlines, False)

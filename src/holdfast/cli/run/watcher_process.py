@@ -1,7 +1,7 @@
 """The parent's side of the watcher: start it, send it deadlines, read what it does, and restart it if it dies.
 
-A watcher that dies soon after its start is replaced after a pause, and the pauses grow. If no watcher gets as far as to
-report that it is ready, the machine cannot run one, and the parent raises `NoWatcher`.
+The parent replaces a watcher that dies soon after its start after a pause, and the pauses grow. If several watchers in
+a row die before they report that they are ready, the machine cannot run one, and the parent raises `NoWatcher`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from holdfast.cli.run import watcher
 
 _READY_MS = 10_000
-# A watcher that lived for so long was healthy; the cause of its death may not return.
+# A watcher that lived for this time was healthy; the cause of its death may not return.
 _YOUNG_NS = 2_000_000_000
 _PAUSE_NS = 50_000_000
 _FAILED_STARTS_MAX = 5
@@ -23,7 +23,7 @@ _FILE = os.path.abspath(watcher.__file__)
 
 
 class NoWatcher(Exception):
-    """No watcher could be started; without one, nothing ends the program in time, so the program does not run."""
+    """The watcher could not start. Without it, nothing ends the program in time, so the program does not run."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -34,7 +34,7 @@ class NoWatcher(Exception):
 
 
 class WatcherProcess:
-    """A running watcher. `received` is all that it has reported so far."""
+    """A watcher and its pipes. `received`: all bytes that it has reported so far."""
 
     def __init__(self, group: int, grace_ns: int, lead_ns: int, orphan_ns: int, liveness_fd: int | None) -> None:
         self._arguments = [str(number) for number in (group, grace_ns, lead_ns, orphan_ns)]
