@@ -128,7 +128,9 @@ class Unavailable(HoldfastError):
     sent: tuple[str, ...] = ()
 
     def __init__(self, engine: str, reason: str, detail: str = "") -> None:
-        super().__init__(engine, reason, detail)
+        super().__init__(
+            engine, str(reason), detail
+        )  # plain text, for `repr` and other versions
         self.engine = engine
         self.reason = UnavailableReason(reason)
         self.detail = detail
@@ -200,7 +202,7 @@ class LeaseLost(HoldfastError):
     """
 
     def __init__(self, name: str, fence: int | None, reason: str, *, detail: str = "", result: Any = None) -> None:
-        super().__init__(name, fence, reason)
+        super().__init__(name, fence, str(reason))
         self.name = name
         self.fence = fence
         self.reason = LossReason(reason)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import failpoints
 from holdfast.clock import NEVER_NS, SYSTEM, Seconds, timeout_ns
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.guards import file_locks
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
 
@@ -83,7 +83,7 @@ class FileGuard:
                 return stamp_of(Stamp(record["fence"], record["token"]))
         except (ValueError, LookupError, TypeError):
             pass
-        raise Unavailable(str(self.path), "corrupt", f"{self._record} is not a record of this version")
+        raise Unavailable(str(self.path), UnavailableReason.CORRUPT, f"{self._record} is not a record of this version")
 
     @contextmanager
     def _admitting(self, stamp: Stamp) -> Iterator[None]:
@@ -117,7 +117,7 @@ class FileGuard:
             except BlockingIOError:
                 if SYSTEM.now_ns() >= until_ns:
                     detail = f"another writer has held the lock for {self._timeout} s; it may be suspended"
-                    raise Unavailable(str(self.path), "busy", detail) from None
+                    raise Unavailable(str(self.path), UnavailableReason.BUSY, detail) from None
             else:
                 return
             time.sleep(pause_s)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UnavailableReason
 from holdfast.guards import file_locks
 from holdfast.host import share_with_group, trouble
 from holdfast.rules.guard import Stamp, admitted
@@ -82,7 +82,7 @@ class FenceFile:
                     inside = self._read(descriptor)[2] or "a process"
                     file_locks.close(descriptor)
                     detail = f"{inside} is suspended in the middle of a commit; resume it or end it"
-                    raise Unavailable(ENGINE, "stalled", detail) from None
+                    raise Unavailable(ENGINE, UnavailableReason.STALLED, detail) from None
             except BaseException:
                 file_locks.close(descriptor)
                 raise
@@ -108,7 +108,7 @@ class FenceFile:
         token, _, holder = rest.partition(" ")
         if not fence.isdecimal() or not token:
             rule = f"{self.path} does not contain a fence; stop all writers, then remove it"
-            raise Unavailable(ENGINE, "corrupt", rule)
+            raise Unavailable(ENGINE, UnavailableReason.CORRUPT, rule)
         return int(fence), token, holder
 
     def _write(self, descriptor: int, line: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import lance
 
 from holdfast.contrib.lancedb.fence import ENGINE
-from holdfast.errors import InvalidConfig, NotPermitted, Unavailable
+from holdfast.errors import InvalidConfig, NotPermitted, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from holdfast.contrib.lancedb.shared_table import SharedTable
@@ -146,7 +146,7 @@ def search(shared: SharedTable, query: SearchQuery) -> list[dict[str, Any]]:
         if query.vector is None:
             if _has_text_index(shared):
                 raise
-            raise Unavailable(ENGINE, "no full-text index", str(error)) from error
+            raise Unavailable(ENGINE, UnavailableReason.NO_INDEX, str(error)) from error
         found = _nearest(shared, query)  # if this fails too, the full-text index was not the reason
         shared.text.went_without(error)
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engines.interface import Capability, EngineDriver, Scope
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
@@ -33,7 +33,7 @@ def open_engine(settings: Settings) -> LocalEngine:
         mode = root.stat().st_mode
     except OSError as error:
         detail = f"{root}: {error.strerror}; holdfast does not create it"
-        raise Unavailable("file", "unreachable", detail) from error
+        raise Unavailable("file", UnavailableReason.UNREACHABLE, detail) from error
     if not stat.S_ISDIR(mode):
         raise InvalidConfig("url", settings.url, "it must name a directory, and this is not a directory")
 
@@ -54,7 +54,9 @@ def missing(settings: Settings) -> Unavailable | None:
         (root / HOME).stat()
     except (FileNotFoundError, NotADirectoryError):
         if root.is_dir():
-            return Unavailable("file", "no such file", f"{root / HOME}: no lease was taken in this directory yet")
+            return Unavailable(
+                "file", UnavailableReason.NO_SUCH_FILE, f"{root / HOME}: no lease was taken in this directory yet"
+            )
     except OSError:
         pass
     return None

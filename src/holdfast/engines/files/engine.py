@@ -29,7 +29,7 @@ from holdfast.engines.files.sessions import ClientState, FileSession, look
 from holdfast.engines.interface import Capability
 from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
-from holdfast.errors import Closed, ReplyLost, Unavailable
+from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason
 from holdfast.host import boot_id
 from holdfast.rules import Moment
 from holdfast.rules.table import RULES
@@ -127,7 +127,7 @@ class FileStore(Store):
                 _back_off(lost_writes, bound_ns)
         except OSError as error:
             if unsure:
-                raise ReplyLost(NAME, "reply lost", str(error)) from error
+                raise ReplyLost(NAME, UnavailableReason.REPLY_LOST, str(error)) from error
             raise
         finally:
             log.close()
@@ -140,14 +140,14 @@ class FileStore(Store):
         try:
             return codec.read(version.body, self._clocks)
         except codec.OtherLayout as error:
-            raise Unavailable(NAME, "other layout", f"the record of {name!r}: {error}") from error
+            raise Unavailable(NAME, UnavailableReason.OTHER_LAYOUT, f"the record of {name!r}: {error}") from error
         except (ValueError, LookupError, TypeError) as error:
             silent_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
             if silent_us >= _UNREADABLE_US:
                 return codec.EMPTY
             left_s = (_UNREADABLE_US - silent_us) / 1e6
             detail = f"the record of {name!r} cannot be read; it counts as held for another {left_s:.0f} s"
-            raise Unavailable(NAME, "corrupt", detail) from error
+            raise Unavailable(NAME, UnavailableReason.CORRUPT, detail) from error
 
     def _moment(self, session: FileSession, command: Command, record: Record) -> Moment:
         """Return the moment, with the dead and silent clients. Look only at clients on which the answer depends."""
@@ -177,7 +177,9 @@ class FileStore(Store):
         if SYSTEM.now_ns() - began_ns < _STEP_MAX_NS or type(command) is not Acquire:
             return
         self._apply(session, Undo(command.name, command.token), max(bound_ns, SYSTEM.now_ns() + _STALL_NS))
-        raise Unavailable(NAME, "stalled", f"this process was suspended while it acquired {command.name!r}")
+        raise Unavailable(
+            NAME, UnavailableReason.STALLED, f"this process was suspended while it acquired {command.name!r}"
+        )
 
     def _remember_waiter(self, session: FileSession, command: Command, answer: Answer, record: Record) -> None:
         """Record a heartbeat, and the processes ahead of a waiter; forget a waiter that waits no longer."""
@@ -276,7 +278,7 @@ class FileStore(Store):
 
 def _back_off(lost_writes: int, bound_ns: int) -> None:
     if SYSTEM.now_ns() >= bound_ns:
-        raise ReplyLost(NAME, "stalled", f"{lost_writes} writes in a row were lost to other clients")
+        raise ReplyLost(NAME, UnavailableReason.STALLED, f"{lost_writes} writes in a row were lost to other clients")
     if lost_writes >= _BACK_OFF_AFTER:
         time.sleep(random.uniform(0, _BACK_OFF_S * min(lost_writes, 10)))  # noqa: S311 - spreads, no secret
 

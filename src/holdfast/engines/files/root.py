@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engines.files import HOME
 from holdfast.engines.files.codec import LAYOUT
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, retry_denied, trouble
 from holdfast.names import new_token
 
@@ -101,7 +101,7 @@ class Root:
                 f"{self.home} has layout {layout}, and this version of holdfast uses layout {LAYOUT}: stop every "
                 f"process that uses it and move {self.home} away, or install the version that wrote it"
             )
-            raise Unavailable(NAME, "other layout", detail)
+            raise Unavailable(NAME, UnavailableReason.OTHER_LAYOUT, detail)
 
     def _open_kept(self, path: str, home: int) -> int:
         """Open a folder, create it if it is missing, and keep its descriptor until `close`."""
@@ -132,7 +132,11 @@ class Root:
         except OSError as error:
             raise self.unavailable(error) from error
         if not found:
-            raise Unavailable(NAME, "corrupt", f"{self.home}/id is empty: remove it when no process uses the directory")
+            raise Unavailable(
+                NAME,
+                UnavailableReason.CORRUPT,
+                f"{self.home}/id is empty: remove it when no process uses the directory",
+            )
         return found
 
     def _read(self, name: str, home: int) -> str:
@@ -166,9 +170,11 @@ class Root:
         try:
             seen = os.stat(self.home, follow_symlinks=False)
         except OSError as error:
-            raise Unavailable(NAME, "replaced", f"{self.home}: {error.strerror}") from error
+            raise Unavailable(NAME, UnavailableReason.REPLACED, f"{self.home}: {error.strerror}") from error
         if (seen.st_dev, seen.st_ino) != self._identity:
-            raise Unavailable(NAME, "replaced", f"{self.home} is no longer the directory that was opened")
+            raise Unavailable(
+                NAME, UnavailableReason.REPLACED, f"{self.home} is no longer the directory that was opened"
+            )
 
     def write_new(self, name: str, body: bytes, folder: int, *, lasting: bool = False) -> None:
         """Create a file with this content and the right mode, or none at all."""

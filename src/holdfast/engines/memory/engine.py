@@ -21,7 +21,7 @@ from holdfast.engines.local import LocalEngine, Store
 from holdfast.engines.memory import CAPABILITIES, SCOPE
 from holdfast.engines.memory.registry import MemoryRegistryState
 from holdfast.engines.wakeups import WaiterRegistry
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.names import new_token
 from holdfast.rules import Moment, Record, forget_at_us
 from holdfast.rules.memory_counters import MemoryCounters
@@ -139,7 +139,7 @@ class MemoryStore(Store):
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:  # noqa: ARG002
         if self.domain.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition does
             detail = "this thread is inside a command already: a signal handler sent another one"
-            raise Unavailable("memory", "stalled", detail)
+            raise Unavailable("memory", UnavailableReason.STALLED, detail)
         answers: list[Reply] = []
         woken: list[HolderRecord | Wakeup] = []
         with self.domain.lock:

@@ -21,7 +21,7 @@ from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.keys import LAYOUT, PREFIX
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.server_info import Info
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,7 +131,7 @@ class _AdminConnection:
         try:
             return Info(self.send("INFO"))
         except Unavailable as error:
-            if error.reason != "no permission":
+            if error.reason != UnavailableReason.NO_PERMISSION:
                 raise
             return Info("")
 
@@ -160,7 +160,7 @@ class _AdminConnection:
                 if self.late:
                     break
         except Unavailable as error:
-            if error.reason != "no permission":
+            if error.reason != UnavailableReason.NO_PERMISSION:
                 raise
             return _NO_SCAN
         found = []

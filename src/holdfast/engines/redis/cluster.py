@@ -21,7 +21,7 @@ from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.keys import hash_tag
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.topology import ignore_change
-from holdfast.errors import MOVING, Unavailable
+from holdfast.errors import MOVING, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,7 +166,7 @@ class Cluster:
                 return foreign
             if refusal is not None:
                 raise refusal
-        raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+        raise Unavailable("redis", UnavailableReason.UNREACHABLE, f"no server of {self.url} answers: {trouble}")
 
     def _is_ours(self, slot_map: SlotMap) -> bool:
         """Return whether the map belongs to the known cluster; before one is known, whether it belongs to any."""
@@ -224,7 +224,7 @@ class Cluster:
                     refusals.append((node, error))
                 trouble = error.detail  # a server that does not answer is left out
         if not reports and not refusals:
-            raise Unavailable("redis", "unreachable", f"no server of {self.url} answers: {trouble}")
+            raise Unavailable("redis", UnavailableReason.UNREACHABLE, f"no server of {self.url} answers: {trouble}")
         ours = [slot_map for _, _, slot_map in reports if self._is_ours(slot_map)]
         ours = ours or [slot_map for _, _, slot_map in reports]
         named = {place for slot_map in ours for place in slot_map.all_places}

@@ -24,7 +24,7 @@ from holdfast.config import NOT_SHOWN, UNREADABLE
 from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.redirects import error_code
-from holdfast.errors import MOVING, InvalidConfig, Unavailable
+from holdfast.errors import MOVING, InvalidConfig, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
@@ -168,7 +168,9 @@ class Connector:
         if any(kwargs[name] for name in unknown):
             names = ", ".join(sorted(name for name in unknown if kwargs[name]))
             raise Unavailable(
-                "redis", "failed", f"{self.url}: {kind.__module__}.{kind.__name__} has no setting {names}"
+                "redis",
+                UnavailableReason.FAILED,
+                f"{self.url}: {kind.__module__}.{kind.__name__} has no setting {names}",
             )
         fitting = {name: value for name, value in kwargs.items() if name not in unknown}
         try:
@@ -188,12 +190,14 @@ class Connector:
         lacks = isinstance(error, redis.exceptions.NoPermissionError) or code == "NOPERM"
         if lacks or isinstance(error, redis.AuthenticationError) or code in ("WRONGPASS", "NOAUTH"):
             cause = f": {error}{grant_hint(str(error))}" if lacks else f" refused the credentials: {error}"
-            return Unavailable("redis", "no permission", f"{self.url}{cause}")
+            return Unavailable("redis", UnavailableReason.NO_PERMISSION, f"{self.url}{cause}")
         if code in _REASONS:
             reason = MOVING if self._member and code == "LOADING" else _REASONS[code]
             return Unavailable("redis", reason, f"{self.url}: {error}")
         if "DB index is out of range" in str(error) or "invalid DB index" in str(error):
-            return Unavailable("redis", "failed", f"{self.url}: the server has no such database: {error}")
+            return Unavailable(
+                "redis", UnavailableReason.FAILED, f"{self.url}: the server has no such database: {error}"
+            )
         if self._tls and not isinstance(error, redis.exceptions.AuthenticationError):
             hint = "; is this a TLS port?" if isinstance(error, TimeoutError | redis.TimeoutError) else ""
             return Unavailable("redis", self._away, f"{self.url} over TLS: {error or type(error).__name__}{hint}")

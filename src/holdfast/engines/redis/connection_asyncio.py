@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engines.redis.connection_blocking import INCOMPLETE, reader
-from holdfast.errors import ReplyLost
+from holdfast.errors import ReplyLost, UnavailableReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,4 +139,4 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 future.set_exception(self._lost(cause))
 
     def _lost(self, cause: str) -> ReplyLost:
-        return ReplyLost("redis", "reply lost", f"{self._url}: {cause}")
+        return ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {cause}")

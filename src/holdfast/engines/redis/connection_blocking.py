@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from holdfast.errors import ReplyLost, Unavailable
+from holdfast.errors import ReplyLost, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
@@ -50,7 +50,7 @@ class RedisConnection:
             self._out = self._socket if tls else socket.socket(fileno=os.dup(self._socket.fileno()))
         except OSError as error:  # no descriptor is left
             self._socket.close()
-            raise Unavailable("redis", "unreachable", f"{self._url}: {error}") from error
+            raise Unavailable("redis", UnavailableReason.UNREACHABLE, f"{self._url}: {error}") from error
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()
@@ -112,7 +112,7 @@ class RedisConnection:
         self.close()
         late = isinstance(error, TimeoutError | BlockingIOError)
         cause = f"no answer within {limit_s:.3f} s" if late else str(error)
-        return ReplyLost("redis", "reply lost", f"{self._url}: {cause}")
+        return ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {cause}")
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -122,7 +122,7 @@ class RedisConnection:
         try:
             self._socket.sendall(command)
         except OSError as error:
-            raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
+            raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {error}") from error
 
     def read_pushed(self) -> list[Any]:
         """Return what the server has pushed to a subscribed connection."""
@@ -133,16 +133,16 @@ class RedisConnection:
         except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
             return []
         except OSError as error:
-            raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
+            raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {error}") from error
         if not data:
-            raise ReplyLost("redis", "reply lost", f"{self._url}: the server closed the connection")
+            raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: the server closed the connection")
         replies = []
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not INCOMPLETE:
                 replies.append(reply)
         except hiredis.HiredisError as error:
-            raise ReplyLost("redis", "reply lost", f"{self._url}: {error}") from error
+            raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {error}") from error
         return replies
 
     def alive(self) -> bool:

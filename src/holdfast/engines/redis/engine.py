@@ -17,7 +17,7 @@ from holdfast.engines.redis.server_identity import KnownServers
 from holdfast.engines.redis.server_info import Info, facts_from
 from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
 from holdfast.engines.wakeups import WaiterRegistry
-from holdfast.errors import MOVING, Closed, Unavailable
+from holdfast.errors import MOVING, Closed, Unavailable, UnavailableReason
 from holdfast.names import new_token
 from holdfast.observer import log
 
@@ -79,7 +79,7 @@ class RedisEngine:
             error = reply_error(self.topology.url, marker, self._prefix)
             if self.topology.follows and is_redirect(str(marker)):
                 raise Unavailable("redis", MOVING, error.detail)
-            if error.reason != "other topology":  # one server of a cluster: it redirects each name
+            if error.reason != UnavailableReason.OTHER_TOPOLOGY:  # one server of a cluster: it redirects each name
                 raise error
         url = self.topology.url
         if isinstance(marker, str) and marker != str(LAYOUT):
@@ -87,7 +87,7 @@ class RedisEngine:
                 f"{url} has data of layout {marker}; this version of holdfast uses layout {LAYOUT}. Install the version"
                 " of holdfast that the other clients use, or connect to another server or database"
             )
-            raise Unavailable("redis", "other layout", detail)
+            raise Unavailable("redis", UnavailableReason.OTHER_LAYOUT, detail)
         if isinstance(old_keys, list) and old_keys[1]:
             pattern = old_keys_pattern(self._prefix)
             detail = (
@@ -95,7 +95,7 @@ class RedisEngine:
                 f" holdfast uses layout {LAYOUT}. Stop the clients of the older version and delete the keys"
                 f" {pattern!r}, or connect to another server or database. Nothing was changed"
             )
-            raise Unavailable("redis", "other layout", detail)
+            raise Unavailable("redis", UnavailableReason.OTHER_LAYOUT, detail)
         self.known_servers.record_servers(self.topology.servers())
         self.layout_checked = True
 

@@ -25,7 +25,7 @@ from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.keys import record_key
 from holdfast.engines.redis.notify_settings import LIMIT_S, NotifySetting, channel
 from holdfast.engines.redis.resp import packed
-from holdfast.errors import LASTING, ReplyLost, Unavailable
+from holdfast.errors import LASTING, ReplyLost, Unavailable, UnavailableReason
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Subscription:
             self.connection.close()
             hint = grant_hint(str(reply), channel=channel(node.db))
             detail = f"{node.url}: cannot subscribe to {channel(node.db)}: {reply}{hint}"
-            raise Unavailable("redis", "no permission", detail)
+            raise Unavailable("redis", UnavailableReason.NO_PERMISSION, detail)
 
 
 class ExpiryListener:
@@ -251,7 +251,7 @@ class ExpiryListener:
             elif monotonic() >= subscription.until_s:
                 url = subscription.node.url
                 if subscription.pinged:
-                    raise ReplyLost("redis", "reply lost", f"{url}: the subscription has fallen silent")
+                    raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{url}: the subscription has fallen silent")
                 subscription.pinged, subscription.until_s = True, monotonic() + subscription.node.wire_s
                 subscription.connection.write(_PING)
         except ReplyLost as error:

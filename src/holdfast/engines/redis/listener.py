@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.resp import packed
-from holdfast.errors import ReplyLost, Unavailable
+from holdfast.errors import ReplyLost, Unavailable, UnavailableReason
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ class SubscriptionListener:
             connection.close()
             channel = _CHANNEL_OF_CLIENT.sub(":wake:*", self._channel)
             hint = grant_hint(str(reply), channel=channel)
-            raise Unavailable("redis", "no permission", f"cannot subscribe to {self._channel}: {reply}{hint}")
+            raise Unavailable(
+                "redis", UnavailableReason.NO_PERMISSION, f"cannot subscribe to {self._channel}: {reply}{hint}"
+            )
         return connection
 
     def _subscribe(self) -> bool:
@@ -89,7 +91,7 @@ class SubscriptionListener:
         except Unavailable as error:
             self._report(error)
             self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
-            if error.reason == "no permission":
+            if error.reason == UnavailableReason.NO_PERMISSION:
                 self._retry_s = _NOT_ALLOWED_S
             return False
         self._retry_s = _RETRY_S
@@ -132,7 +134,9 @@ class SubscriptionListener:
                     if isinstance(reply, list) and reply[0] == "message":
                         self._on_message(reply[2])
             elif self._pinged:
-                raise ReplyLost("redis", "reply lost", f"{self._url}: the subscription has fallen silent")
+                raise ReplyLost(
+                    "redis", UnavailableReason.REPLY_LOST, f"{self._url}: the subscription has fallen silent"
+                )
             else:
                 self._pinged = True
                 connection.write(_PING)

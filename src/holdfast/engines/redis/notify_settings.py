@@ -14,7 +14,7 @@ from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.server_info import GREETING, Info
-from holdfast.errors import LASTING, Unavailable
+from holdfast.errors import LASTING, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
@@ -70,7 +70,7 @@ class NotifySetting:
             detail = (
                 f"{self.url} is one server of a cluster, and publishes its own keys only: connect to redis+cluster://"
             )
-            raise Unavailable("redis", "other topology", detail)
+            raise Unavailable("redis", UnavailableReason.OTHER_TOPOLOGY, detail)
         try:
             self.flags = self._get()
         except Unavailable as error:
@@ -117,7 +117,7 @@ class NotifySetting:
     def _get(self) -> str:
         reply = self._send("CONFIG", "GET", SETTING)
         if len(reply) != 2:
-            raise Unavailable("redis", "failed", f"{self.url}: it has no setting {SETTING}")
+            raise Unavailable("redis", UnavailableReason.FAILED, f"{self.url}: it has no setting {SETTING}")
         return str(reply[1])
 
     def _try_to_set(self) -> None:

@@ -19,7 +19,7 @@ from holdfast.engines.redis.redirects import error_code
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.routing import unknown_script
 from holdfast.engines.redis.server_info import REPLICATION, Info
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def confirmed(
         return replies, None
     else:
         cause = f"{confirming} of {wanted} replicas have it" if wanted else "no replica is known"
-    return replies, Unavailable("redis", "not confirmed", f"{url}: {cause}")
+    return replies, Unavailable("redis", UnavailableReason.NOT_CONFIRMED, f"{url}: {cause}")
 
 
 def _left_s(until_ns: int) -> float:

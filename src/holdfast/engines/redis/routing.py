@@ -32,7 +32,7 @@ from holdfast.engines.redis.redirects import (
 from holdfast.engines.redis.replies import answered, time_of
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.transport import BaseTransport
-from holdfast.errors import MOVING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -417,7 +417,7 @@ class RoutingTransport(BaseTransport, Generic[C]):
         await self._run_in_thread(self._engine.topology.agreed_nodes)
 
 
-NOT_SENT = Unavailable("redis", "failed", "the command was not sent")
+NOT_SENT = Unavailable("redis", UnavailableReason.FAILED, "the command was not sent")
 
 
 def _is_failing(connections: NodeConnections) -> bool:

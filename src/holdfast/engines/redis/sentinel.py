@@ -24,7 +24,7 @@ from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.listener import SubscriptionListener
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.topology import SingleServer, ignore_change
-from holdfast.errors import LASTING, MOVING, Unavailable
+from holdfast.errors import LASTING, MOVING, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     import asyncio
@@ -116,7 +116,7 @@ class SentinelPrimary:
         if not isinstance(reply, list) or len(reply) != 2:
             if isinstance(reply, Exception):
                 raise reply_error(sentinel.url, reply)
-            raise Unavailable("redis", "failed", f"{sentinel.url}: it has no service {self._service!r}")
+            raise Unavailable("redis", UnavailableReason.FAILED, f"{sentinel.url}: it has no service {self._service!r}")
         return str(reply[0]), int(reply[1])
 
     def _move_to_end(self, sentinel: Connector) -> None:

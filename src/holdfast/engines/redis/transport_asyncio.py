@@ -17,7 +17,7 @@ from holdfast.engines.redis.routing import NodeConnections, bounded, retire, unk
 from holdfast.engines.redis.server_info import GREETING
 from holdfast.engines.redis.transport_base import RedisTransport
 from holdfast.engines.transport_asyncio import AsyncioTransport
-from holdfast.errors import MOVING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,9 @@ class SharedConnection(NodeConnections):
         opening = self._opening
         done, _ = await asyncio.wait((opening,), timeout=limit_s if limit_s < self.node.wire_s else None)
         if not done:
-            late = ReplyLost("redis", "reply lost", f"{self.node.url}: no connection within {limit_s:.3f} s")
+            late = ReplyLost(
+                "redis", UnavailableReason.REPLY_LOST, f"{self.node.url}: no connection within {limit_s:.3f} s"
+            )
             raise self.identity.greeting_lost(late)
         return opening.result()
 

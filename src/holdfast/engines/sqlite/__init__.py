@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engines.interface import ALL_FEATURES, Capability, EngineDriver, Scope
 from holdfast.engines.sqlite import location
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def missing(settings: Settings) -> Unavailable | None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return Unavailable("sqlite", "no such file", f"{path}; the first client that takes a lease there creates it")
+        return Unavailable(
+            "sqlite", UnavailableReason.NO_SUCH_FILE, f"{path}; the first client that takes a lease there creates it"
+        )
     except OSError:
         pass
     return None

@@ -21,7 +21,7 @@ from holdfast import failpoints
 from holdfast.clock import SYSTEM
 from holdfast.engines.sqlite import location, schema
 from holdfast.engines.sqlite.process_locks import STALL_S, open_lockfile
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 
 T = TypeVar("T")
 
@@ -72,7 +72,9 @@ class Database:
         """
         if self.gate.mine_now():
             raise Unavailable(
-                "sqlite", "stalled", "this thread is inside a command already: a signal handler sent another one"
+                "sqlite",
+                UnavailableReason.STALLED,
+                "this thread is inside a command already: a signal handler sent another one",
             )
         try:
             try:
@@ -116,7 +118,7 @@ class Database:
         """Raise `Unavailable`: clients that connect from now on open the new file; leases in the old file are lost."""
         if _databases.get(self._name) is self:
             del _databases[self._name]
-        raise Unavailable("sqlite", "replaced", f"{self.path} is no longer the file that was opened")
+        raise Unavailable("sqlite", UnavailableReason.REPLACED, f"{self.path} is no longer the file that was opened")
 
     def _open(self) -> sqlite3.Cursor:
         # Create the file here, with its mode: SQLite gives its log and its shared memory the same mode as the file.

@@ -27,7 +27,7 @@ from holdfast.engines.sqlite.promise import promised
 from holdfast.engines.sqlite.registry import SqliteRegistryState, forget_registries
 from holdfast.engines.sqlite.waiting_line import Damaged
 from holdfast.engines.wakeups import WaiterRegistry
-from holdfast.errors import Closed, Unavailable
+from holdfast.errors import Closed, Unavailable, UnavailableReason
 from holdfast.rules import Moment
 from holdfast.rules.lease_record import NO_TOMBSTONES, NO_WAITERS
 from holdfast.rules.registry import Parts
@@ -299,7 +299,7 @@ class SqliteStore(Store):
                 session = cursor.execute(insert, fields).lastrowid or 0
                 if not live.lock(session):
                     detail = f"byte {session} of {live.path} is locked by a process that is not holdfast"
-                    raise Unavailable("sqlite", "stalled", detail)
+                    raise Unavailable("sqlite", UnavailableReason.STALLED, detail)
                 locked = session
                 return session
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.engines.sqlite.waiting_line import StoredTombstones, StoredWaitingLine, add_tombstone, join
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UnavailableReason
 from holdfast.rules import forget_at_us
 from holdfast.rules.lease_record import (
     NO_TOMBSTONES,
@@ -175,4 +175,4 @@ def _clients(text: str) -> dict[str, int]:
 
 def unreadable(name: str, error: Exception) -> Unavailable:
     """Return the error for a name whose stored state cannot be read."""
-    return Unavailable("sqlite", "corrupt", f"the record of {name!r} cannot be read: {error}")
+    return Unavailable("sqlite", UnavailableReason.CORRUPT, f"the record of {name!r} cannot be read: {error}")

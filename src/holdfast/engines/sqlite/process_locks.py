@@ -23,7 +23,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from holdfast.errors import InvalidConfig, Unavailable
+from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ class LockFile:
         reading = pid is None and not self.mine_now()  # the gate is open: a thread of this process reads a snapshot
         who = "another thread of this process" if reading else f"process {pid}"
         return Unavailable(
-            "sqlite", "stalled", f"{who} has been inside the gate of {self.path} for too long: resume or end it"
+            "sqlite",
+            UnavailableReason.STALLED,
+            f"{who} has been inside the gate of {self.path} for too long: resume or end it",
         )
 
     def enter(self, until_s: float) -> None:
@@ -206,7 +208,7 @@ class _KernelWait:
     def _lock(self) -> None:
         try:
             fcntl.lockf(self._file.descriptor, fcntl.LOCK_EX, 1, 0)
-        except OSError:  # the kernel suspects a deadlock between two gates; the caller tries again
+        except OSError:  # the kernel assumes a deadlock between two gates; the caller tries again
             self._state = "failed"
             self.done.set()
             return
@@ -305,7 +307,7 @@ def open_inherited_lock(live: LockFile, session: int) -> int:
 
     descriptor = os.open(live.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     if os.fstat(descriptor).st_ino != live.inode:
-        raise Unavailable("sqlite", "replaced", f"{live.path} is no longer the file that was opened")
+        raise Unavailable("sqlite", UnavailableReason.REPLACED, f"{live.path} is no longer the file that was opened")
     fcntl.fcntl(descriptor, command, struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, _INHERITED + session, 1, 0))
     _inherited_locks[key] = descriptor
     return descriptor

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.engines.sqlite import lease_rows, location, pool, queue_tables
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +105,7 @@ def _refuse(path: Path, found: tuple[str] | None) -> None:
             f"{path} has layout {layout}, and this version of holdfast uses layout {LAYOUT}: stop every process that "
             "uses the file and move it away with its -wal and -shm files, or install the version that wrote it"
         )
-        raise Unavailable("sqlite", "other layout", detail)
+        raise Unavailable("sqlite", UnavailableReason.OTHER_LAYOUT, detail)
 
 
 def prepare(cursor: sqlite3.Cursor, path: Path) -> None:
