@@ -113,9 +113,9 @@ _REASONS = {
 KNOWN_ERRORS = frozenset(_REASONS)
 
 
-def trouble(what: str, error: OSError) -> Unavailable:
-    """Return the `Unavailable` for an error of the system: which path, and what is wrong with it."""
+def unavailable_error(engine: str, error: OSError) -> Unavailable:
+    """Return the `Unavailable` for an error of the operating system: which path, and what is wrong with it."""
     where = f"{error.filename!s}: " if error.filename else ""
     reason = _REASONS.get(error.errno or 0, "unreachable")
     uid = f" (as user {os.geteuid()})" if reason == "no permission" else ""
-    return Unavailable(what, reason, f"{where}{error.strerror}{uid}")
+    return Unavailable(engine, reason, f"{where}{error.strerror}{uid}")

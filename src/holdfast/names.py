@@ -50,7 +50,7 @@ def name_of(whole: str, key: object) -> str:
     return checked_name(f"{whole}/{key}")
 
 
-def between_braces(name: str) -> str:
+def escaped_hash_tag(name: str) -> str:
     """Escape a name for the hash tag `{...}` of a Redis key, from which Redis Cluster computes the slot."""
     return name.replace("%", "%25").replace("}", "%7D") if "}" in name or "%" in name else name
 

@@ -90,8 +90,8 @@ def test_a_client_without_a_lease_has_no_thread(url):
 
 def test_a_keeper_without_work_ends_and_a_new_lease_starts_another(url, keepers, monkeypatch):
     """A program that locked once should not have a thread for ever."""
-    monkeypatch.setattr("holdfast.core.keeper.keeper._LINGER_NS", 100_000_000)
-    monkeypatch.setattr("holdfast.core.keeper.keeper._LOOK_NS", 20_000_000)
+    monkeypatch.setattr("holdfast.core.keeper.keeper._IDLE_MAX_NS", 100_000_000)
+    monkeypatch.setattr("holdfast.core.keeper.keeper._POLL_NS", 20_000_000)
     renewed = threading.Event()
     with holdfast.connect(url, observer=lambda event: renewed.set() if event.kind == "renewed" else None) as client:
         client.lock("x").acquire().release()
@@ -105,7 +105,7 @@ def test_a_keeper_without_work_ends_and_a_new_lease_starts_another(url, keepers,
 
 def test_a_lease_acquired_while_a_keeper_ends_is_kept(url, monkeypatch):
     """The thread has found nothing to do, and a lease is granted before it ends: a keeper must go on."""
-    monkeypatch.setattr("holdfast.core.keeper.keeper._LINGER_NS", 0)
+    monkeypatch.setattr("holdfast.core.keeper.keeper._IDLE_MAX_NS", 0)
     renewed = threading.Event()
     with holdfast.connect(url, observer=lambda event: renewed.set() if event.kind == "renewed" else None) as client:
         keeper = client._client.keeper

@@ -1,7 +1,7 @@
-"""The asyncio face: the names and shapes of the blocking one, awaited.
+"""The asyncio face: the same names as in the blocking face, as coroutines.
 
 A thread renews the leases, so that a blocked event loop loses none. Besides the policies of the blocking face there is
-`on_loss="cancel"`: it cancels the task that entered the block, as `asyncio.timeout` does, and the block ends in
+`on_loss="cancel"`: it cancels the task that entered the block, as `asyncio.timeout` does, and the block raises
 `LeaseLost` once the task has finished.
 """
 

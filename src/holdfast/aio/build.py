@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 async def run_blocking(call: Callable[[], T]) -> T:
-    """Run the function on another thread; a cancelled caller waits until it has ended."""
+    """Run the function on another thread; a cancelled caller waits until the function has ended."""
     return await finish_in_thread(call)
 
 

@@ -1,7 +1,7 @@
-"""Run blocking work in a thread to its end, also if the task that waits for it is cancelled.
+"""Run blocking work in a thread to its end, even if the task that waits for it is cancelled.
 
-A thread cannot be cancelled. A task that is cancelled meanwhile waits until the work is over, so that its next step,
-such as cleaning up, does not run beside that work.
+A thread cannot be cancelled. A cancelled task waits until the work is over, so that its next step, such as a cleanup,
+does not run at the same time as the work.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 async def finish_in_thread(function: Callable[..., T], *arguments: object) -> T:
-    """Call the function in a thread and return its result; a cancelled caller still waits until it is over."""
+    """Call the function in a thread and return its result; a cancelled caller still waits until the function ends."""
     call = partial(contextvars.copy_context().run, function, *arguments)
-    # A future, not a task: a closing loop cancels all of its tasks, and the caller would go on too soon.
+    # A future, not a task: a closing loop cancels all of its tasks, and the caller would continue too soon.
     work = asyncio.get_running_loop().run_in_executor(None, call)
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
@@ -29,6 +29,6 @@ async def finish_in_thread(function: Callable[..., T], *arguments: object) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        work.exception()  # retrieved, so that asyncio does not warn: the caller gets the cancellation
+        work.exception()  # retrieve the error, so that asyncio does not warn: the caller gets the cancellation
         raise cancelled
     return work.result()

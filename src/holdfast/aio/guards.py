@@ -1,7 +1,7 @@
-"""Guards for asyncio: the names and signatures of `holdfast.guards`, awaited.
+"""Guards for asyncio: the names and signatures of `holdfast.guards`, as coroutines.
 
-A cancelled call may have been applied, like any command that was sent. A cancelled call that runs in a thread still
-waits for the thread, so that the write cannot overtake the holder's next one.
+The resource may have applied a cancelled call, like any command that was sent. A cancelled call that runs in a thread
+still waits for the thread, so that the write cannot overtake the holder's next write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RedisGuard(redis.KeyRules):
         super().__init__(client, key, awaited=True)
 
     async def set(self, lease: Bearer, value: redis.Argument) -> None:
-        """Store `value`, or raise `Fenced` if a newer holder than `lease` was here before."""
+        """Store `value`, or raise `Fenced` if a newer holder than `lease` has already written."""
         await self.run(lease, ("SET", self.key, value))
 
     async def delete(self, lease: Bearer) -> bool:
@@ -63,7 +63,7 @@ class RedisGuard(redis.KeyRules):
 
 
 class AwaitedStamps(sql.StampRules):
-    """The awaited execution of the statements."""
+    """The methods that execute the statements, as coroutines."""
 
     async def admit(self, lease: Bearer, connection: Any, key: Any) -> None:
         """Record the fence of `lease` for `key` in the transaction of `connection`, or raise `Fenced`."""
@@ -86,9 +86,9 @@ class RowGuard(AwaitedStamps, sql.RowRules):
 
 
 class FileGuard:
-    """Like `holdfast.guards.FileGuard`, in a thread, so that the event loop is not blocked.
+    """Like `holdfast.guards.FileGuard`, in a thread, so that it does not block the event loop.
 
-    `path`, `timeout`: as there.
+    `path`, `timeout`: as in `holdfast.guards.FileGuard`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: Seconds | None = 10.0) -> None:
@@ -96,7 +96,7 @@ class FileGuard:
         self.path = self._guard.path
 
     async def write(self, lease: Bearer, content: bytes | str) -> None:
-        """Replace the file by `content`, or raise `Fenced` if a newer holder than `lease` was here before."""
+        """Replace the file by `content`, or raise `Fenced` if a newer holder than `lease` has already written."""
         await finish_in_thread(self._guard.write, lease, content)
 
     async def delete(self, lease: Bearer) -> None:

@@ -18,7 +18,7 @@ class LossEvent(LossEventBase):
     __slots__ = ()
 
     async def wait(self, timeout: Seconds | None = None) -> bool:
-        """Wait until it happens; return false if it has not by then, or if the lease ended well.
+        """Wait until the event happens; return false after the timeout, or if the lease ended without it.
 
         `timeout`: seconds to wait; `None` waits for ever.
         """
@@ -66,7 +66,7 @@ class TaskCanceller:
             self._task.cancel()
 
     def outcome(self, error: BaseException | None) -> BaseException | None:
-        """Return the work's own error: take back a cancellation of ours, and keep one from outside."""
+        """Return the work's own error: remove the cancellation by this object, and keep one from outside."""
         task, self._task = self._task, None  # from now on it is too late to cancel
         if task is None or not self._cancelled:
             return error
@@ -75,7 +75,7 @@ class TaskCanceller:
 
 
 def cancel_on_loss(lease: LeaseBase, policy: object) -> None:
-    """With the policy `"cancel"`, have the loss of this lease cancel the task that is entering its block."""
+    """With the policy `"cancel"`, make the loss of this lease cancel the task that is entering its block."""
     if policy == "cancel":
         lease.on_loss = TaskCanceller()
 

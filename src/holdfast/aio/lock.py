@@ -23,7 +23,7 @@ POLICIES = ("report", "cancel")
 
 
 class Lock(LockBase):
-    """A distributed lock: a way to get leases of one name. Use it in `async with`, as a decorator, or by `acquire`."""
+    """A distributed lock, which acquires leases of one name. Use `async with`, the decorator, or `acquire`."""
 
     _lease: type[Lease] = Lease
 
@@ -50,20 +50,20 @@ class Lock(LockBase):
             return None
 
     async def __aenter__(self) -> Lease:
-        who = asyncio.current_task()
-        depth, lease = self._depth(who), cast("Lease | None", self._inside(who))
+        caller = asyncio.current_task()
+        depth, lease = self._depth(caller), cast("Lease | None", self._reentrant_lease(caller))
         fresh = lease is None
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
                 await lease.acquire_steps(self._timeout_ns)
-            self._enter(who, lease)
+            self._enter(caller, lease)
             if fresh:
                 cancel_on_loss(lease, self._on_loss)
             lease.delivered = True
             return lease  # noqa: TRY300 - as above
         except BaseException:
-            self._back_to(who, depth)
+            self._restore_depth(caller, depth)
             if fresh:
                 lease.undo()
             raise
@@ -74,13 +74,13 @@ class Lock(LockBase):
         block = None
         try:
             try:
-                block = self._leaving(asyncio.current_task())
+                block = self._block_to_leave(asyncio.current_task())
                 if block.lease is not None:
                     await block.lease.leave_steps(work_outcome(block.lease, error))
             finally:
-                block = self._left(block, asyncio.current_task())
+                block = self._block_ended(block, asyncio.current_task())
         finally:
-            self._left(block, asyncio.current_task())
+            self._block_ended(block, asyncio.current_task())
         return False
 
     def __call__(self, work: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
@@ -92,7 +92,7 @@ class Lock(LockBase):
         if not is_coroutine_function(work):
             name = getattr(work, "__qualname__", work)
             raise InvalidConfig("function", name, "a plain function needs the lock of the blocking face")
-        name = self._naming(work)
+        name = self._name_from_arguments(work)
 
         @functools.wraps(work)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from holdfast.aio.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core.lease.lock import awaitable, is_coroutine_function, naming, refuse_generator, refuse_plain
+from holdfast.core.lease.lock import (
+    awaitable,
+    is_coroutine_function,
+    name_from_arguments,
+    refuse_generator,
+    refuse_plain,
+)
 from holdfast.core.once.once import OnceBase, OnceClaimBase
 from holdfast.errors import InvalidConfig, LeaseLost
 
@@ -94,7 +100,7 @@ class Once(OnceBase):
             if not is_coroutine_function(work):
                 name = getattr(work, "__qualname__", work)
                 raise InvalidConfig("function", name, "a plain function needs the blocking face")
-            key_of = naming(key, work)
+            key_of = name_from_arguments(key, work)
 
             @functools.wraps(work)
             async def at_most_once(*args: P.args, **kwargs: P.kwargs) -> R:

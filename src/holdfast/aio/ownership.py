@@ -74,7 +74,7 @@ class Owner(OwnerBase):
     async def run(self, handle: Callable[[OwnerEvent], Any]) -> None:
         """Call a function with every event, until the last one.
 
-        `handle`: called with each event; if it returns an awaitable, that is awaited.
+        `handle`: a function that is called with each event; if it returns an awaitable, `run` awaits it.
         """
         async for event in self:
             returned = handle(event)

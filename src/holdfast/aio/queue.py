@@ -128,7 +128,7 @@ class _TaskRunner:
         entry = delivered.held.entry
         task = asyncio.get_running_loop().create_task(self._handle(delivered.message, running))
         self._tasks[entry] = task
-        # A callback, not the end of the task itself: a task that is cancelled before it begins has no end.
+        # A callback, not code at the end of the task: a task that is cancelled before it begins never runs its code.
         task.add_done_callback(partial(self._ended, entry, done))
 
     async def _handle(self, message: Any, running: int) -> BaseException | None:
@@ -143,7 +143,7 @@ class _TaskRunner:
         return error  # type: ignore[no-any-return]
 
     def _run(self, message: Any, result: asyncio.Future[Any]) -> None:
-        """Run a plain handler, in a thread. Its error is returned, because not every error can cross to a loop."""
+        """Run a plain handler in a thread, and set its error as the result: a future refuses some exceptions."""
         error, unfinished = None, None
         if result.done():
             return  # the message was released before a thread was free
@@ -153,7 +153,7 @@ class _TaskRunner:
                 unfinished = returned
             else:
                 refuse_unfinished(self._handler, returned)
-        except BaseException as failure:  # its kind decides the outcome of the message
+        except BaseException as failure:  # the class of the error decides the outcome of the message
             error = failure
         with suppress(RuntimeError):  # the loop may have been closed in the meantime
             result.get_loop().call_soon_threadsafe(_set_result, result, (error, unfinished))
@@ -353,8 +353,8 @@ class Queue(QueueBase):
 
         `name`: a name for people to read.
         `most`: how many keys it may hold.
-        `events`: how it learns at once of the expiry of other owners: `listen` if the server already publishes that,
-        `configure` to turn that on at the server, `None` not at all. Recovery does not depend on it.
+        `events`: how the owner learns at once of the expiry of other owners: `listen` if the server already publishes
+        such events, `configure` to turn them on at the server, `None` not at all. Recovery does not depend on events.
         """
         return Owner(OwnerCore((self._core,), Assignment, name=name, most=most, events=events))
 
@@ -386,12 +386,12 @@ class Queue(QueueBase):
         return await self._core.peek(place, limit)
 
     async def check(self) -> ConsistencyReport:
-        """Check that every message is in exactly one place. It reads all of them, in steps that block no client."""
+        """Check that every message is in exactly one place. Reads all messages, in steps that block no client."""
         return await self._core.check()
 
 
 class PartitionedQueue(PartitionedQueueBase):
-    """A queue in partitions. A key always goes to the same one."""
+    """A queue in partitions. A key always goes to the same partition."""
 
     @property
     def parts(self) -> tuple[Queue, ...]:
@@ -409,7 +409,7 @@ class PartitionedQueue(PartitionedQueueBase):
     async def publish(self, body: Any, *, key: str | None = None, dedup_key: str | None = None, **options: Any) -> str:
         """Publish a message like `Queue.publish`, into the partition of its key, and return its id.
 
-        Each partition remembers its own deduplication keys: one that is used with two keys may publish twice.
+        Each partition remembers its own deduplication keys: the same `dedup_key` with two keys may publish twice.
 
         `body`: as in `Queue.publish`.
         `key`: chooses the partition; without it, the `dedup_key` does; without both, the choice is random.

@@ -86,7 +86,7 @@ class Registry(RegistryBase):
         if not isinstance(entry, RegistryEntry) or not force:
             return entry
         if entry.fence:
-            await self._expel(key, reason)
+            await self._break_claim(key, reason)
         fields = self._claim_fields(key, info, group, limit, label=entry.owner.label)
         return await self._claim(RegistryLease(*fields))
 

@@ -18,7 +18,7 @@ class LossEvent(LossEventBase):
     __slots__ = ()
 
     def wait(self, timeout: Seconds | None = None) -> bool:
-        """Block until it happens; return false if it has not by then, or if the lease ended well.
+        """Block until the event happens; return false after the timeout, or if the lease ended without it.
 
         `timeout`: seconds to wait; `None` waits for ever.
         """

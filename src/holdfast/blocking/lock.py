@@ -56,18 +56,18 @@ class Lock(LockBase):
             return None
 
     def __enter__(self) -> Lease:
-        who = threading.get_ident()
-        depth, lease = self._depth(who), cast("Lease | None", self._inside(who))
+        caller = threading.get_ident()
+        depth, lease = self._depth(caller), cast("Lease | None", self._reentrant_lease(caller))
         fresh = lease is None
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
                 run(lease.acquire_steps(self._timeout_ns))
-            self._enter(who, lease)
+            self._enter(caller, lease)
             lease.delivered = True
             return lease  # noqa: TRY300 - as above
         except BaseException:
-            self._back_to(who, depth)
+            self._restore_depth(caller, depth)
             if fresh:
                 lease.undo()
             raise
@@ -78,13 +78,13 @@ class Lock(LockBase):
         block = None
         try:
             try:
-                block = self._leaving(threading.get_ident())
+                block = self._block_to_leave(threading.get_ident())
                 if block.lease is not None:
                     run(block.lease.leave_steps(error))
             finally:
-                block = self._left(block, threading.get_ident())
+                block = self._block_ended(block, threading.get_ident())
         finally:
-            self._left(block, threading.get_ident())
+            self._block_ended(block, threading.get_ident())
         return False
 
     def __call__(self, work: Callable[P, R]) -> Callable[P, R]:
@@ -95,7 +95,7 @@ class Lock(LockBase):
         refuse_generator(work)
         if is_coroutine_function(work):
             raise InvalidConfig("function", work.__qualname__, "a coroutine function needs the lock of holdfast.aio")
-        name = self._naming(work)
+        name = self._name_from_arguments(work)
 
         @functools.wraps(work)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
-from holdfast.core.lease.lock import naming, refuse_coroutine, refuse_unfinished
+from holdfast.core.lease.lock import name_from_arguments, refuse_coroutine, refuse_unfinished
 from holdfast.core.once.once import OnceBase, OnceClaimBase
 from holdfast.core.step import run
 from holdfast.errors import LeaseLost
@@ -89,7 +89,7 @@ class Once(OnceBase):
 
         def decorate(work: Callable[P, R]) -> Callable[P, R]:
             refuse_coroutine(work)
-            key_of = naming(key, work)
+            key_of = name_from_arguments(key, work)
 
             @functools.wraps(work)
             def at_most_once(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -75,7 +75,7 @@ class Owner(OwnerBase):
     def run(self, handle: Callable[[OwnerEvent], Any]) -> None:
         """Call a function with every event, until the last one.
 
-        `handle`: called with each event.
+        `handle`: a function that is called with each event.
         """
         refuse_coroutine(handle)
         for event in self:

@@ -97,14 +97,14 @@ class Pool(PoolBase):
 
     def add(self, items: Iterable[str]) -> None:
         """Add `items` to the pool. Items that it already has stay as they are."""
-        run(self._change("add", items, leave=False, some=True))
+        run(self._change("add", items, leave=False, not_empty=True))
 
     def remove(self, items: Iterable[str], *, leave: bool = False) -> tuple[str, ...]:
         """Remove `items` from the pool; return the names of those that leave when they are returned.
 
         `leave`: as in `set_items`. Raise `NotFound` if the pool lacks one of them.
         """
-        return run(self._change("remove", items, leave=leave, some=True))
+        return run(self._change("remove", items, leave=leave, not_empty=True))
 
     def cool(self, item: str, seconds: Seconds) -> None:
         """Make an item that is not lent unavailable for a while.

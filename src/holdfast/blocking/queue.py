@@ -128,7 +128,7 @@ class _ThreadRunner:
         error: BaseException | None = None
         try:
             refuse_unfinished(self._handler, self._handler(message))
-        except BaseException as failure:  # its kind decides the outcome of the message
+        except BaseException as failure:  # the class of the error decides the outcome of the message
             error = failure
         done(error)
 
@@ -307,8 +307,8 @@ class Queue(QueueBase):
 
         `name`: a name for people to read.
         `most`: how many keys it may hold.
-        `events`: how it learns at once of the expiry of other owners: `listen` if the server already publishes that,
-        `configure` to turn that on at the server, `None` not at all. Recovery does not depend on it.
+        `events`: how the owner learns at once of the expiry of other owners: `listen` if the server already publishes
+        such events, `configure` to turn them on at the server, `None` not at all. Recovery does not depend on events.
         """
         return Owner(OwnerCore((self._core,), Assignment, name=name, most=most, events=events))
 
@@ -340,12 +340,12 @@ class Queue(QueueBase):
         return run(self._core.peek(place, limit))
 
     def check(self) -> ConsistencyReport:
-        """Check that every message is in exactly one place. It reads all of them, in steps that block no client."""
+        """Check that every message is in exactly one place. Reads all messages, in steps that block no client."""
         return run(self._core.check())
 
 
 class PartitionedQueue(PartitionedQueueBase):
-    """A queue in partitions. A key always goes to the same one."""
+    """A queue in partitions. A key always goes to the same partition."""
 
     @property
     def parts(self) -> tuple[Queue, ...]:
@@ -363,7 +363,7 @@ class PartitionedQueue(PartitionedQueueBase):
     def publish(self, body: Any, *, key: str | None = None, dedup_key: str | None = None, **options: Any) -> str:
         """Publish a message like `Queue.publish`, into the partition of its key, and return its id.
 
-        Each partition remembers its own deduplication keys: one that is used with two keys may publish twice.
+        Each partition remembers its own deduplication keys: the same `dedup_key` with two keys may publish twice.
 
         `body`: as in `Queue.publish`.
         `key`: chooses the partition; without it, the `dedup_key` does; without both, the choice is random.

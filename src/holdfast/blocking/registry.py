@@ -87,7 +87,7 @@ class Registry(RegistryBase):
         if not isinstance(entry, RegistryEntry) or not force:
             return entry
         if entry.fence:
-            run(self._expel(key, reason))
+            run(self._break_claim(key, reason))
         fields = self._claim_fields(key, info, group, limit, label=entry.owner.label)
         return self._claim(RegistryLease(*fields))
 

@@ -45,7 +45,7 @@ def show(
     """
     with connect(url, Capability.LIMITS) as hf:
         limiter = _limiter(hf, rate, key, name, method)
-        decision = run(limiter._counted(key))
+        decision = run(limiter._peek_engine(key))
     if as_json:
         output.print_json({"name": limiter.name, "key": key, "rate": rate, **decision._asdict()})
     else:

@@ -101,7 +101,7 @@ def take(
         if not yes and not prompts.confirm_force([*_facts(entry), ("reason", reason)], "owner", "Take it?"):
             return errors.report_cancelled(as_json=as_json, name=f"{name}/{key}")
         # Pass the fence, to take the key only from the owner that the prompt showed.
-        run(registry._expel(key, reason, entry.fence))
+        run(registry._break_claim(key, reason, entry.fence))
     if as_json:
         output.print_json({"registry": name, "taken": _entry_json(entry), "reason": reason})
     else:
@@ -136,7 +136,7 @@ def hand_off(
         entry = _entry(registry, key)
         if not yes and not prompts.confirm_force([*_facts(entry), ("to", to)], "owner", "Hand it off?"):
             return errors.report_cancelled(as_json=as_json, name=f"{name}/{key}")
-        run(registry._expel(key, f"handed off to {to}", entry.fence))
+        run(registry._break_claim(key, f"handed off to {to}", entry.fence))
         # This command owns the key for a moment, so that no other process claims it in between.
         claimed = registry.claim(key)
         if isinstance(claimed, RegistryEntry):

@@ -26,7 +26,7 @@ from holdfast.contrib.npm_runs import NpmRuns, npm_error
 from holdfast.core.build.build_dir import RECORD, BuildDir, BuildResult
 from holdfast.core.lease.lock import TTL_S
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
-from holdfast.host import share_with_group, trouble
+from holdfast.host import share_with_group, unavailable_error
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Repo:
                 self.modules.mkdir()
                 share_with_group(self.modules, self.directory)
         except OSError as error:
-            raise trouble("directory", error) from error
+            raise unavailable_error("directory", error) from error
 
     def _install(self, text: str, spec: Spec, allowed: tuple[str, ...], runs: NpmRuns) -> Installed:
         began = time.monotonic()
@@ -187,7 +187,7 @@ class Repo:
 
     def _explain(self, error: HoldfastError | OSError, spec: Spec) -> str:
         if isinstance(error, OSError) and not isinstance(error, HoldfastError):
-            return str(trouble("directory", error))
+            return str(unavailable_error("directory", error))
         if not isinstance(error, NotAcquired):
             return str(error)
         place, doing = self.modules / spec.alias, "installing"

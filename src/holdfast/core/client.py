@@ -208,7 +208,7 @@ class Client:
             if wait_ns != 0 and (held := self._held_names()):
                 bound = "for ever" if wait_ns is None else f"for {wait_ns / NS:g} s at most"
                 log.warning("holdfast: close() waits %s for the release of: %s", bound, ", ".join(held))
-            await self._sleep_until(lambda: self.keeper.idle(but_undos=True), until_ns)
+            await self._sleep_until(lambda: self.keeper.idle(ignore_undos=True), until_ns)
             await self._sleep_until(self.keeper.idle, min(until_ns, self.clock.now_ns() + WIRE_NS))
             await self._end()
         except BaseException:

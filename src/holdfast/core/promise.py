@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.core.client import Client
     from holdfast.engines import Promise, Transport
 
-LOOK_EVERY_NS = 20 * NS
+CHECK_EVERY_NS = 20 * NS
 # After a gap longer than this, the keeper had no lease to watch for, and starts a new period.
 _GAP_NS = 5 * NS
 
@@ -52,13 +52,13 @@ class PromiseWatch:
         self._transport = transport
         self._observer = observer
         self.last: Promise | None = None
-        self._watched_ns = self._look_ns = 0
+        self._watched_ns = self._next_check_ns = 0
 
     def watch(self, now_ns: int, until_ns: int) -> None:
-        """Check the connection and, every `LOOK_EVERY_NS`, the promise."""
+        """Check the connection and, every `CHECK_EVERY_NS`, the promise."""
         try:
             run(self._transport.ensure_connected(until_ns))
-            self._look(now_ns, until_ns)
+            self._check_promise(now_ns, until_ns)
         except Unavailable:
             pass  # the commands that are due get the same error, and report it
         except Exception:
@@ -71,13 +71,13 @@ class PromiseWatch:
             emit(self._observer, kind, "", None, seconds, detail)
         return bool(events)
 
-    def _look(self, now_ns: int, until_ns: int) -> None:
+    def _check_promise(self, now_ns: int, until_ns: int) -> None:
         if now_ns - self._watched_ns > _GAP_NS:
-            self._look_ns = now_ns + LOOK_EVERY_NS
+            self._next_check_ns = now_ns + CHECK_EVERY_NS
         self._watched_ns = now_ns
-        if now_ns < self._look_ns:
+        if now_ns < self._next_check_ns:
             return
-        self._look_ns = now_ns + LOOK_EVERY_NS
+        self._next_check_ns = now_ns + CHECK_EVERY_NS
         found = run(self._transport.promise(until_ns))
         before, self.last = self.last, found
         changed = "" if before is None else difference(before, found)

@@ -49,7 +49,7 @@ PATIENT = ResendPolicy(50 * NS_PER_MS, 800 * NS_PER_MS, last_copy=True)
 KEEPER = ResendPolicy(100 * NS_PER_MS, 1000 * NS_PER_MS)
 
 Send = Callable[[], "Answer | Awaitable[Answer]"]
-GoesOn = Callable[[Unavailable, bool, bool], bool]
+ShouldResend = Callable[[Unavailable, bool, bool], bool]
 SecondAnswer = Callable[["Answer"], Awaitable["Answer"]]
 
 
@@ -79,15 +79,16 @@ async def resend(
     until_ns: int,
     *,
     policy: ResendPolicy = STEADY,
-    goes_on: GoesOn | None = None,
+    should_resend: ShouldResend | None = None,
     second_answer: SecondAnswer | None = None,
     lost: bool = False,
 ) -> Answer:
     """Send a command again until the engine answers, and return the answer. `error`: the error of the first copy.
 
-    `goes_on(error, lost, report)` decides whether to send another copy; by default, if a reply was lost. `lost`: true
-    if the engine may have applied any copy so far. `report`: true at most once a second. `second_answer` interprets the
-    answer if the engine may have applied an earlier copy. Raise `Unavailable` at `until_ns`, or when `goes_on` says no.
+    `should_resend(error, lost, report)` decides whether to send another copy; by default, if a reply was lost. `lost`:
+    true if the engine may have applied any copy so far. `report`: true at most once a second. `second_answer`
+    interprets the answer if the engine may have applied an earlier copy. Raise `Unavailable` at `until_ns`, or when
+    `should_resend` returns false.
     """
     clock, reported_ns, copies = client.clock, 0, 0
     while True:
@@ -96,7 +97,7 @@ async def resend(
         report = not reported_ns or now_ns - reported_ns >= _REPORT_NS
         if report:
             reported_ns = now_ns
-        if not (lost if goes_on is None else goes_on(error, lost, report)):
+        if not (lost if should_resend is None else should_resend(error, lost, report)):
             raise public_error(error)
         pause_ns = policy.pause_ns(copies, now_ns)
         if now_ns + (0 if policy.last_copy else pause_ns) >= until_ns:

@@ -155,7 +155,7 @@ def test_the_most_urgent_leases_are_renewed_first_and_not_too_many_at_a_time():
 
         keeper._send_all = counted
         keeper._renew_all_now = True
-        keeper.due(0)
+        keeper.wake_by(0)
         eventually(lambda: sum(map(len, asked)) >= 1103, 10, "all to be renewed")
 
         assert set(asked[0][:3]) == {lease.name for lease in urgent}

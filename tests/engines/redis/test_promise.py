@@ -15,7 +15,7 @@ from holdfast.testing.servers import available, missing
 @pytest.fixture
 def often(monkeypatch):
     """The keeper reads the promise every quarter of a second."""
-    monkeypatch.setattr(promise_watch, "LOOK_EVERY_NS", NS // 4)
+    monkeypatch.setattr(promise_watch, "CHECK_EVERY_NS", NS // 4)
 
 
 def changes(place):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.errors import Unavailable, UnavailableReason
 from holdfast.guards import file_locks
-from holdfast.host import share_with_group, trouble
+from holdfast.host import share_with_group, unavailable_error
 from holdfast.rules.guard import Stamp, admitted
 
 ENGINE = "lancedb"
@@ -72,7 +72,7 @@ class FenceFile:
             try:
                 descriptor = file_locks.opened(self.path, 0o600)
             except OSError as error:
-                raise trouble(ENGINE, error) from error
+                raise unavailable_error(ENGINE, error) from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_there(descriptor):
@@ -116,4 +116,4 @@ class FenceFile:
         try:
             os.pwrite(descriptor, record.ljust(_SIZE - 1) + b"\n", 0)
         except OSError as error:
-            raise trouble(ENGINE, error) from error
+            raise unavailable_error(ENGINE, error) from error

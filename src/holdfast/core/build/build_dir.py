@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from holdfast import failpoints
 from holdfast.errors import InvalidName
-from holdfast.host import retry_denied, share_with_group, trouble
+from holdfast.host import retry_denied, share_with_group, unavailable_error
 from holdfast.names import is_unicode, new_token
 
 RECORD = ".holdfast-built"
@@ -84,10 +84,10 @@ class BuildDir:
     def find(self) -> BuildResult | None:
         """Return the published build, if it is complete. Reads once, takes no lock."""
         if not self._relocatable:
-            return self._find_pointed()
+            return self._find_by_pointer()
         return self._read(self.path, self.path / RECORD)
 
-    def find_afresh(self) -> BuildResult | None:
+    def find_uncached(self) -> BuildResult | None:
         """Like `find`, but refresh the parent directories first, which a network filesystem may have cached."""
         found = self.find()
         if found is None:
@@ -97,7 +97,7 @@ class BuildDir:
             found = self.find()
         return found
 
-    def _find_pointed(self) -> BuildResult | None:
+    def _find_by_pointer(self) -> BuildResult | None:
         with contextlib.suppress(OSError):
             numbers = [entry for entry in os.listdir(self.path) if entry.startswith(_POINTER)]
             for newest in sorted(numbers, reverse=True):
@@ -138,7 +138,7 @@ class BuildDir:
             with contextlib.suppress(OSError):  # a filesystem without flock: only the fence identifies leftovers
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise trouble("directory", error) from error
+            raise unavailable_error("directory", error) from error
         failpoints.point("build.staged")
         return StagingDir(path, lock)
 
@@ -148,15 +148,15 @@ class BuildDir:
             is_older = leftover.name.startswith(self._key_hash) and _fence_in(leftover.name) < fence
             if is_older and not _is_in_use(leftover):
                 self._clear(leftover, fence)
-        path = self._private(fence)
+        path = self._private_path(fence)
         if not self._relocatable:
             self._make(self.path)
-            self._clear_pointed(fence)
+            self._clear_unpublished(fence)
             path = self.path / f"{fence:016d}"
         path.mkdir()
         return path
 
-    def _private(self, fence: int) -> Path:
+    def _private_path(self, fence: int) -> Path:
         """Return a private path that the next builder of this key recognises as a leftover."""
         return self._staging / f"{self._key_hash}{fence:016d}.{new_token()[:8]}"
 
@@ -170,31 +170,35 @@ class BuildDir:
             record = {"v": _LAYOUT, "key": self.key, "digest": digest_of(tree), "fence": fence, "at": time.time()}
             record["by"] = by
             failpoints.point("build.before-record")
-            built = self._point(tree, record) if not self._relocatable else self._move(tree, record, bad)
+            built = (
+                self._publish_by_pointer(tree, record)
+                if not self._relocatable
+                else self._publish_by_rename(tree, record, bad)
+            )
         except OSError as error:
-            raise trouble("directory", error) from error
+            raise unavailable_error("directory", error) from error
         failpoints.point("build.published")
         return built
 
-    def _move(self, tree: Path, record: dict[str, Any], bad: BuildResult | None) -> BuildResult:
+    def _publish_by_rename(self, tree: Path, record: dict[str, Any], bad: BuildResult | None) -> BuildResult:
         self._write(tree / RECORD, record)
         _sync(tree)
         failpoints.point("build.before-publish")
         retry_denied(partial(self._make, self.path.parent), *self._parents())
-        if retry_denied(partial(self._renamed, tree), *self._parents()):
+        if retry_denied(partial(self._rename_into_place, tree), *self._parents()):
             return self._built(self.path, record)
-        theirs = self.find_afresh()
+        theirs = self.find_uncached()
         if theirs is not None and theirs != bad:
             return theirs
         self._move_away(bad, record["fence"])
-        if self._renamed(tree):
+        if self._rename_into_place(tree):
             return self._built(self.path, record)
-        theirs = self.find_afresh()
+        theirs = self.find_uncached()
         if theirs is None:
             raise OSError(errno.EEXIST, "an incomplete tree is already there; remove it", str(self.path))
         return theirs
 
-    def _renamed(self, tree: Path) -> bool:
+    def _rename_into_place(self, tree: Path) -> bool:
         try:
             os.rename(tree, self.path)
         except OSError as error:
@@ -206,7 +210,7 @@ class BuildDir:
     def _move_away(self, bad: BuildResult | None, fence: int) -> None:
         """Move an incomplete or refused tree out of the way. If it is another complete build, move it back."""
         failpoints.point("build.before-aside")
-        away = self._private(fence)
+        away = self._private_path(fence)
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.path, away)
         failpoints.point("build.aside")
@@ -217,17 +221,17 @@ class BuildDir:
                 return
         _remove(away)
 
-    def _point(self, tree: Path, record: dict[str, Any]) -> BuildResult:
+    def _publish_by_pointer(self, tree: Path, record: dict[str, Any]) -> BuildResult:
         """Publish a tree that cannot be moved, by a pointer to it. Readers use the pointer with the newest fence."""
         _sync(tree)
-        draft = self._private(record["fence"])
+        draft = self._private_path(record["fence"])
         try:
             self._write(draft, record)
             failpoints.point("build.before-publish")
             os.link(draft, self.path / f"{_POINTER}{tree.name}")
         finally:
             draft.unlink(missing_ok=True)
-        found = self._find_pointed()
+        found = self._find_by_pointer()
         if found is None:
             raise OSError(errno.ENOENT, "another builder removed it while this builder was suspended", str(tree))
         return self._built(tree, record) if found.path == tree else found
@@ -240,7 +244,7 @@ class BuildDir:
             share_with_group(file.fileno(), self.directory)
             os.fsync(file.fileno())
 
-    def _clear_pointed(self, fence: int) -> None:
+    def _clear_unpublished(self, fence: int) -> None:
         """Remove trees of lower fences that no pointer names and that no builder uses."""
         for entry in os.listdir(self.path):
             tree = self.path / entry
@@ -254,7 +258,7 @@ class BuildDir:
 
         The builder may be suspended on another host: when it resumes, its tree is complete or absent.
         """
-        away = self._private(fence)
+        away = self._private_path(fence)
         failpoints.point("build.before-clearing")
         with contextlib.suppress(FileNotFoundError):
             os.rename(leftover, away)

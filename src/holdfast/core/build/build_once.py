@@ -92,9 +92,9 @@ class BuildRequest:
         """Return the published build, if it is complete and passes the check."""
         return self._if_accepted(self.build_dir.find())
 
-    def find_afresh(self) -> BuildResult | None:
+    def find_uncached(self) -> BuildResult | None:
         """Like `find`, but bypass the caches of a network filesystem."""
-        return self._if_accepted(self.build_dir.find_afresh())
+        return self._if_accepted(self.build_dir.find_uncached())
 
     def _if_accepted(self, found: BuildResult | None) -> BuildResult | None:
         if found is None or (self._check is not None and not self._check(found.path)):
@@ -135,7 +135,7 @@ async def build_once(
         raise
     try:
         try:
-            built: BuildResult = await run_blocking(request.find_afresh) or await _build(
+            built: BuildResult = await run_blocking(request.find_uncached) or await _build(
                 request, build, lease, run_blocking
             )
         except BaseException as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
-from holdfast.host import retry_denied, share_with_group, trouble
+from holdfast.host import retry_denied, share_with_group, unavailable_error
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MARKER = ".holdfast-domain"
 _LAYOUT = 1
-_MOST = 4096
+_MARKER_MAX_BYTES = 4096
 
 
 class LockDomain(NamedTuple):
@@ -44,9 +44,9 @@ def read(directory: Path) -> LockDomain | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise trouble("directory", error) from error
+        raise unavailable_error("directory", error) from error
     try:
-        marker = json.loads(os.read(descriptor, _MOST))
+        marker = json.loads(os.read(descriptor, _MARKER_MAX_BYTES))
         if marker["v"] != _LAYOUT:
             rule = f"its marker has layout version {marker['v']}, but this library reads {_LAYOUT}: upgrade the library"
             raise InvalidConfig("directory", str(directory), rule)
@@ -91,7 +91,7 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
             missing = f"the directory {directory} does not exist; create or mount it first"
             raise Unavailable("directory", UnavailableReason.UNREACHABLE, missing) from error
         if not isinstance(error, FileExistsError | FileNotFoundError):
-            raise trouble("directory", error) from error
+            raise unavailable_error("directory", error) from error
     else:
         return domain
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS_PER_MS, jittered_up
 from holdfast.commands import Command, HeartbeatReceived, PoolHeartbeat, Undo, UndoBorrow
 from holdfast.commands.queue import Reclaimed
-from holdfast.core.keeper.restart_guard import RestartGuard, many_rights
+from holdfast.core.keeper.restart_guard import RestartGuard, pool_resource
 from holdfast.observer import Observer, emit
 from holdfast.rules import trust
 from holdfast.rules.lease import OFFER_MAX_US
@@ -111,7 +111,7 @@ class WaiterHeartbeats:
             return
         now_ns, command = self._clock.now_ns(), schedule.command
         schedule.due_ns = min(schedule.due_ns, now_ns + answer.remaining_ms * NS_PER_MS)
-        resource = many_rights(command.name, command.kind) if isinstance(command, PoolHeartbeat) else command.name
+        resource = pool_resource(command.name, command.kind) if isinstance(command, PoolHeartbeat) else command.name
         self._restart_guard.renewed(resource, sent_ns, now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS)
 
     def reclaimed(self, schedule: HeartbeatSchedule, answer: Reclaimed, observer: Observer | None) -> None:

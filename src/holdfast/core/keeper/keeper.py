@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 _RETRY_NS = KEEPER.shortest_ns
 _CONFIRM_NS = 500 * NS_PER_MS
 # Every exchange may take at least this long, even if another lease is due.
-_TURN_NS = 50 * NS_PER_MS
+_EXCHANGE_MIN_NS = 50 * NS_PER_MS
 _BATCH = 1000
 _TOO_EARLY = "before its ttl was over: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
-_LINGER_NS = 10 * NS
+_IDLE_MAX_NS = 10 * NS
 # An idle keeper checks its leases once a second. So a short lease need not wake the keeper: the next check is in time.
-_LOOK_NS = NS
+_POLL_NS = NS
 # Work that is due later than this after the beginning of a round need not wake the keeper during the round.
-_SOON_NS = 3 * _LOOK_NS
+_SOON_NS = 3 * _POLL_NS
 _EARLY_FROM_MS = 4 * trust.RENEW_MIN_MS
 
 
@@ -81,7 +81,7 @@ class Keeper:
 
     # Called by leases and operations, on any thread.
 
-    def due(self, at_ns: int) -> None:
+    def wake_by(self, at_ns: int) -> None:
         """Make sure that the thread is awake at `at_ns`."""
         if at_ns < self.wakes_before_ns:
             self.wake()
@@ -121,18 +121,18 @@ class Keeper:
 
     def start_heartbeat(self, lease: LeaseCore, remaining_ms: int, holder: str) -> None:
         """Send heartbeats for a waiter; the present lease ends in `remaining_ms`."""
-        self.due(self._heartbeats.begin(lease, remaining_ms, holder))
+        self.wake_by(self._heartbeats.begin(lease, remaining_ms, holder))
 
     def schedule_heartbeat(self, lease: LeaseCore, due_ns: int) -> None:
         """Send the heartbeat of this lease at `due_ns`, and again whenever its answer asks for it."""
         self._heartbeats.schedule(lease, due_ns)
-        self.due(due_ns)
+        self.wake_by(due_ns)
 
     def send_heartbeats_soon(self) -> None:
         """React to a wake-up for an unknown token: the next heartbeats show which name it was for."""
         now_ns = self._clock.now_ns()
         self._heartbeats.send_soon(now_ns, _RETRY_NS)
-        self.due(now_ns)
+        self.wake_by(now_ns)
 
     def stop_heartbeat(self, lease: LeaseCore) -> None:
         """Send no more heartbeats for this lease."""
@@ -144,9 +144,9 @@ class Keeper:
         leases: list[LeaseBase | None] = [ref() for ref in self.leases.copy().values()]
         return [lease for lease in leases if lease is not None]
 
-    def idle(self, *, but_undos: bool = False) -> bool:
-        """Return whether no lease and no command is left. `but_undos`: ignore undos, because the ttl does the same."""
-        commands = [each for each in (*self._inbox, *self._outbox) if not but_undos or not is_undo(each.command)]
+    def idle(self, *, ignore_undos: bool = False) -> bool:
+        """Return whether no lease and no command is left. `ignore_undos`: the ttl has the same effect as an undo."""
+        commands = [each for each in (*self._inbox, *self._outbox) if not ignore_undos or not is_undo(each.command)]
         return not commands and not self.live_leases()
 
     def on_idle(self, call: Callable[[], object]) -> None:
@@ -190,13 +190,13 @@ class Keeper:
                 wake_ns = self._next_ns(now_ns)
                 if wake_ns < NEVER_NS:
                     idle_since_ns = now_ns
-                over = not self._outbox if self._stopping else now_ns - idle_since_ns >= _LINGER_NS
+                over = not self._outbox if self._stopping else now_ns - idle_since_ns >= _IDLE_MAX_NS
                 if over and self._retire(now_ns):
                     break
             except Exception:
                 log.exception("unexpected error in the keeper thread; the thread continues")
-                wake_ns = now_ns = self._clock.now_ns() + _LOOK_NS
-            self.wake_ns = self.wakes_before_ns = min(wake_ns, now_ns + _LOOK_NS)
+                wake_ns = now_ns = self._clock.now_ns() + _POLL_NS
+            self.wake_ns = self.wakes_before_ns = min(wake_ns, now_ns + _POLL_NS)
             run(self._waker.wait(self.wake_ns))
         self._report_idle()
 
@@ -220,7 +220,7 @@ class Keeper:
         """Check that the same engine answers, if a lease was held or waited for longer than a second."""
         begun = self._heartbeats.begun_ns()
         begun += [lease.since_ns for lease in self.live_leases() if lease.state is HELD]
-        if begun and min(begun) <= now_ns - _LOOK_NS:
+        if begun and min(begun) <= now_ns - _POLL_NS:
             self.promise_watch.watch(now_ns, self._bound_ns([]))
 
     def _send_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
@@ -394,9 +394,9 @@ class Keeper:
         for lease in self.live_leases():
             end_ns = lease.deadline_ns
             if lease.state is HELD and end_ns > now_ns:
-                turn_ns = min(end_ns, max(now_ns + _TURN_NS, (lease.due_ns + end_ns) // 2))
-                if turn_ns < bound_ns:  # most leases have enough time: skip the set lookup for them
-                    bound_ns = min(bound_ns, end_ns if lease.identity.command_name in names else turn_ns)
+                latest_ns = min(end_ns, max(now_ns + _EXCHANGE_MIN_NS, (lease.due_ns + end_ns) // 2))
+                if latest_ns < bound_ns:  # most leases have enough time: skip the set lookup for them
+                    bound_ns = min(bound_ns, end_ns if lease.identity.command_name in names else latest_ns)
         return bound_ns
 
     def _deliver_for(self, lease: LeaseCore, command: Command) -> None:

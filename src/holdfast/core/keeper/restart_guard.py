@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from holdfast.engines import Engine
 
-_MOST = 1024
+_HOLDERS_MAX = 1024
 
 
 class KnownHolder(NamedTuple):
@@ -30,7 +30,7 @@ class KnownHolder(NamedTuple):
     restarts: int
 
 
-def many_rights(name: str, kind: str) -> str:
+def pool_resource(name: str, kind: str) -> str:
     """Return the restart guard's key for a whole pool, semaphore or read-write lock."""
     return f"{name}\x00{kind}"
 
@@ -59,9 +59,9 @@ class RestartGuard:
                 until_ns, version = max(before.until_ns, until_ns), before.version or 0
             elif before.restarts != restarts:
                 return True  # this is another lease; the caller must still wait for the holder of the forgotten one
-        if len(self._known) >= _MOST:
+        if len(self._known) >= _HOLDERS_MAX:
             self._known = {each: known for each, known in self._known.items() if known.until_ns > now_ns}
-        if len(self._known) < _MOST:
+        if len(self._known) < _HOLDERS_MAX:
             self._known[name] = KnownHolder(until_ns, version, restarts)
         return current
 

@@ -76,7 +76,7 @@ class AcquireSteps(LeaseCore):
         if client.observer is not None or debugging(DEBUG):
             client.emit("granted", self.identity.shown, self._fence, (client.clock.now_ns() - began_ns) / NS)
 
-    async def decide_steps(self, began_ns: int, until_ns: int = 0) -> Answer:
+    async def request_once_steps(self, began_ns: int, until_ns: int = 0) -> Answer:
         """Request the lease once, without a place in the waiting line, and return the engine's answer.
 
         `Granted` means that the caller holds the lease. If a grant arrives too late, request it again. Until `until_ns`
@@ -119,10 +119,10 @@ class AcquireSteps(LeaseCore):
             error,
             give_up_ns,
             policy=PATIENT,
-            goes_on=self._request_goes_on,
+            should_resend=self._should_resend_request,
         )
 
-    def _request_goes_on(self, error: Unavailable, lost: bool, report: bool) -> bool:
+    def _should_resend_request(self, error: Unavailable, lost: bool, report: bool) -> bool:
         """Go on only if the engine was reached once and its trouble may pass by itself."""
         if report:
             self.client.emit("unavailable", self.identity.shown, detail=str(error))

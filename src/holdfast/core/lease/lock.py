@@ -43,7 +43,7 @@ class LeavingBlock(NamedTuple):
     The lease is `None` if an outer block still holds it.
     """
 
-    who: object
+    caller: object
     depth: int
     lease: LeaseBase | None
 
@@ -81,7 +81,7 @@ class LockBase:
         if on_loss is not REPORT:
             self._on_loss = _checked_policy(on_loss, policies)
         if confirm is not None:
-            self._confirm = confirmed_by(client, confirm)
+            self._confirm = checked_confirm(client, confirm)
         if label is not None:
             self._label = label
 
@@ -101,54 +101,54 @@ class LockBase:
     def _timeout_of(self, timeout: Seconds | Unset | None) -> int | None:
         return self._timeout_ns if isinstance(timeout, Unset) else timeout_ns(timeout)
 
-    def _inside(self, who: object) -> LeaseBase | None:
+    def _reentrant_lease(self, caller: object) -> LeaseBase | None:
         """Return the lease under which this thread or task may enter again; raise `LeaseLost` if it is lost.
 
         A forked child gets `LeaseLost` too: its thread has the id of the parent's thread, but holds no lease.
         """
-        stack = self._entered.get(who)
+        stack = self._entered.get(caller)
         if not stack or not self._reentrant:
             return None
         stack[-1].check()
         return stack[-1]
 
-    def _enter(self, who: object, lease: LeaseBase) -> None:
+    def _enter(self, caller: object, lease: LeaseBase) -> None:
         entered: dict[object, list[LeaseBase]] = self.__dict__.setdefault("_entered", {})
-        entered.setdefault(who, []).append(lease)
+        entered.setdefault(caller, []).append(lease)
 
-    def _depth(self, who: object) -> int:
+    def _depth(self, caller: object) -> int:
         """Return in how many blocks of this lock the thread or task is."""
-        return len(self._entered.get(who, ()))
+        return len(self._entered.get(caller, ()))
 
-    def _leaving(self, who: object) -> LeavingBlock:
+    def _block_to_leave(self, caller: object) -> LeavingBlock:
         """Return the block that is about to end. Changes nothing."""
-        stack = self._entered.get(who)
+        stack = self._entered.get(caller)
         if not stack and not self._reentrant and self._entered:
             # Fixtures and generators enter a block in one task and leave it in another: end the newest block.
-            who, stack = next(reversed(self._entered.items()))
+            caller, stack = next(reversed(self._entered.items()))
         if not stack:
             raise RuntimeError(f"{self!r}: this thread or task leaves a block that it has not entered")
-        return LeavingBlock(who, len(stack), None if stack[-1] in stack[:-1] else stack[-1])
+        return LeavingBlock(caller, len(stack), None if stack[-1] in stack[:-1] else stack[-1])
 
-    def _left(self, block: LeavingBlock | None, who: object) -> LeavingBlock:
+    def _block_ended(self, block: LeavingBlock | None, caller: object) -> LeavingBlock:
         """Record that the block has ended, in any way. Idempotent, because an interrupt may hit the first call."""
-        block = block or self._leaving(who)
+        block = block or self._block_to_leave(caller)
         if block.lease is not None:
             block.lease.end()
-        self._back_to(block.who, block.depth - 1)
+        self._restore_depth(block.caller, block.depth - 1)
         return block
 
-    def _back_to(self, who: object, depth: int) -> None:
-        stack = self._entered.get(who)
+    def _restore_depth(self, caller: object, depth: int) -> None:
+        stack = self._entered.get(caller)
         if stack is not None:
             del stack[depth:]
             if not stack:
-                self._entered.pop(who, None)
+                self._entered.pop(caller, None)
 
-    def _naming(self, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
+    def _name_from_arguments(self, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
         """Return the function that names the lock of each call of `work`. A lock lives as long as a call uses it."""
         self.__dict__.setdefault("_locks_by_name", weakref.WeakValueDictionary())
-        return naming(self.name, work)
+        return name_from_arguments(self.name, work)
 
     def _settings(self) -> dict[str, Any]:
         """Return the arguments of a lock with the same settings and another name."""
@@ -171,7 +171,7 @@ def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str,
     return on_loss
 
 
-def confirmed_by(client: Client, confirm: str) -> str:
+def checked_confirm(client: Client, confirm: str) -> str:
     """Return the checked value of `confirm`: which servers must confirm a grant before it counts."""
     if confirm != "replicas":
         raise InvalidConfig("confirm", confirm, "it must be replicas, or None")
@@ -241,7 +241,7 @@ def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
 
 
-def naming(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
+def name_from_arguments(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
     """Return a function that makes a name from the arguments of a call: `"report/{day}"` uses the argument `day`.
 
     Raise `InvalidName` already at decoration if the template names an argument that `work` does not have.

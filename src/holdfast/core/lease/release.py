@@ -90,13 +90,13 @@ class ReleaseSteps(LeaseCore):
                 lambda: transport.apply(command, until_ns),
                 error,
                 until_ns,
-                goes_on=self._release_goes_on,
+                should_resend=self._should_resend_release,
                 second_answer=_released_before,
             )
         except Unavailable as trouble:
             return NotHeld(trouble.reason, str(trouble)) if trouble.reason in GONE else None
 
-    def _release_goes_on(self, error: Unavailable, _lost: bool, report: bool) -> bool:
+    def _should_resend_release(self, error: Unavailable, _lost: bool, report: bool) -> bool:
         if error.reason in GONE:
             return False
         if report:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HOLD_S = 60.0
 PERIOD_S = 86400.0
 _AMOUNT_MAX = 2**53
-_ANY = -1
+_NO_LIMIT = -1
 
 
 class BudgetStatus(NamedTuple):
@@ -74,8 +74,10 @@ class BudgetBase:
         most = self._limit_of(limit)
         answer = await send_safely(self._client, GetBalance(name_of(self.name, key), self._period_ms))
         assert isinstance(answer, BudgetBalance)
-        left = None if most == _ANY else max(0, most - answer.spent - answer.reserved)
-        return BudgetStatus(answer.spent, answer.reserved, left, None if most == _ANY else most, answer.reset_us / 1e6)
+        left = None if most == _NO_LIMIT else max(0, most - answer.spent - answer.reserved)
+        return BudgetStatus(
+            answer.spent, answer.reserved, left, None if most == _NO_LIMIT else most, answer.reset_us / 1e6
+        )
 
 
 class ReservedFields(NamedTuple):
@@ -160,4 +162,4 @@ def checked_amount(setting: str, value: int) -> int:
 
 
 def _checked(setting: str, value: int | None) -> int:
-    return _ANY if value is None else checked_amount(setting, value)
+    return _NO_LIMIT if value is None else checked_amount(setting, value)

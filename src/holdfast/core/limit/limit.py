@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.clock import NEVER_NS, NS, NS_PER_US, Seconds, timeout_ns
 from holdfast.commands import Hit, LimitDecision, ResetCounter
 from holdfast.core.client import ABORTING, CLOSED
-from holdfast.core.limit.local import BELIEVED_NS, KNOWN_MAX, PAUSE_MAX_NS
+from holdfast.core.limit.local import KNOWN_MAX, PAUSE_MAX_NS, REPEAT_MAX_NS
 from holdfast.core.resend import send_safely
 from holdfast.core.step import Ready
 from holdfast.engines import Capability
@@ -78,7 +78,7 @@ class LimiterBase:
         self._smooth = method == "gcra"
         self._policy = on_unavailable
         self._local_rates = share_of(self._rates, local_share)
-        self._least = min(count for count, _ in self._rates)
+        self._smallest_limit = min(count for count, _ in self._rates)
         self._local = client.local_limits.get(self.name, self._rates, smooth=self._smooth)
 
     def __repr__(self) -> str:
@@ -90,10 +90,10 @@ class LimiterBase:
         if known is None or self._client.state is CLOSED:
             return None
         now_ns = self._client.clock.now_ns()
-        if now_ns >= known.believed_ns:
+        if now_ns >= known.repeat_until_ns:
             self._local.refusals.pop(key, None)
             return None
-        if type(cost) is not int or not known.cost <= cost <= self._least:
+        if type(cost) is not int or not known.cost <= cost <= self._smallest_limit:
             return None
         retry_s, reset_s = (known.retry_ns - now_ns) / NS, (known.reset_ns - now_ns) / NS
         if final:
@@ -106,8 +106,10 @@ class LimiterBase:
 
     def _command(self, key: str, cost: int, *, take: bool) -> Hit:
         name = name_of(self.name, key)
-        if isinstance(cost, bool) or not isinstance(cost, int) or not 1 <= cost <= self._least:
-            raise InvalidConfig("cost", cost, f"it must be a whole number of 1 to {self._least}: more could never pass")
+        if isinstance(cost, bool) or not isinstance(cost, int) or not 1 <= cost <= self._smallest_limit:
+            raise InvalidConfig(
+                "cost", cost, f"it must be a whole number of 1 to {self._smallest_limit}: more could never pass"
+            )
         return Hit(name, self._rates, self._smooth, cost, take)
 
     def _without_engine(self, command: Hit) -> Decision:
@@ -116,7 +118,7 @@ class LimiterBase:
             decision = self._decide_locally(command)
         else:
             allowed = self._policy == "allow"
-            decision = Decision(allowed, 0, self._least, 0.0 if allowed else PAUSE_MAX_NS / NS, 0.0)
+            decision = Decision(allowed, 0, self._smallest_limit, 0.0 if allowed else PAUSE_MAX_NS / NS, 0.0)
         verb = "allowed" if decision.allowed else "refused"
         why = f"{verb} by policy {self._policy}: {self._local.trouble}"
         self._client.emit("unavailable", command.name, detail=why)
@@ -157,10 +159,10 @@ class LimiterBase:
         local.answered()
         assert isinstance(answer, LimitDecision)
         if not answer.allowed:
-            local.believe(key, cost, answer, sent_ns)
+            local.remember_refusal(key, cost, answer, sent_ns)
         return _decision(answer)
 
-    async def _counted(self, key: str) -> Decision:
+    async def _peek_engine(self, key: str) -> Decision:
         """Return the counts of the engine; raise `Unavailable` if it does not answer: the policy does not apply."""
         answer = await send_safely(self._client, self._command(key, 1, take=False))
         assert isinstance(answer, LimitDecision)
@@ -188,7 +190,7 @@ class LimiterBase:
                 )
             if client.state is ABORTING:
                 raise Closed
-            await client.transport.waker().wait(now_ns + min(left_ns, BELIEVED_NS))
+            await client.transport.waker().wait(now_ns + min(left_ns, REPEAT_MAX_NS))
 
     async def _reset(self, key: str) -> None:
         """Delete the counts of the key. Other processes may repeat a refusal for a second more."""

@@ -20,15 +20,15 @@ KNOWN_MAX = 10_000
 PAUSE_MAX_NS = NS
 _PAUSE_NS = 50 * NS_PER_MS
 # A limiter repeats a refusal locally for at most this long, so that it soon notices the reset of a limit.
-BELIEVED_NS = NS
+REPEAT_MAX_NS = NS
 # If a client uses more limits than this, the oldest ones lose their local state.
 _LIMITS_MAX = 1000
 
 
 class Refusal(NamedTuple):
-    """The last refusal of a key. The limiter repeats it until `believed_ns`, for this cost and higher ones."""
+    """The last refusal of a key. The limiter repeats it until `repeat_until_ns`, for this cost and higher ones."""
 
-    believed_ns: int
+    repeat_until_ns: int
     cost: int
     remaining: int
     limit: int
@@ -50,14 +50,14 @@ class LocalLimit:
         self.trouble = ""
         self._pause_ns = 0
 
-    def believe(self, key: str, cost: int, answer: LimitDecision, sent_ns: int) -> None:
+    def remember_refusal(self, key: str, cost: int, answer: LimitDecision, sent_ns: int) -> None:
         """Remember a refusal. The engine refused after the request was sent, so count its time from then."""
         if len(self.refusals) >= KNOWN_MAX:
             self.refusals.clear()
         retry_ns = sent_ns + answer.retry_us * NS_PER_US
-        believed_ns = min(retry_ns, sent_ns + BELIEVED_NS)
+        repeat_until_ns = min(retry_ns, sent_ns + REPEAT_MAX_NS)
         reset_ns = sent_ns + answer.reset_us * NS_PER_US
-        self.refusals[key] = Refusal(believed_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns)
+        self.refusals[key] = Refusal(repeat_until_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns)
 
     def failed(self, trouble: str, now_ns: int) -> None:
         """Remember that the engine is unavailable; pause longer each time before the next attempt."""

@@ -109,13 +109,13 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         until_ns = NEVER_NS if wait_ns is None else began_ns + wait_ns
         client.begin(self)
         try:
-            answer = await self.decide_steps(began_ns, until_ns)
+            answer = await self.request_once_steps(began_ns, until_ns)
             if isinstance(answer, Busy):
                 self._refuse_other_payload(Holder.unpacked(answer.holder).info.get(_DIGEST, ""))
             if isinstance(answer, Busy) and wait_ns != 0:
                 await self._wait(until_ns)
             elif isinstance(answer, DoneMarker):
-                self._found(answer)
+                self._accept_marker(answer)
             elif not isinstance(answer, Granted):
                 raise self.not_acquired(answer, began_ns)
         except BaseException:
@@ -124,7 +124,7 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         if self._earlier is not None:
             client.emit("duplicate", self.name)
             return
-        client.keeper.due(self.due_ns)
+        client.keeper.wake_by(self.due_ns)
         if isinstance(answer, Granted) and (client.observer is not None or debugging(DEBUG)):
             # The steps of the waiting line report a grant themselves.
             client.emit("granted", self.name, self.fence_or_none, (client.clock.now_ns() - began_ns) / NS)
@@ -136,15 +136,15 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         try:
             await self.acquire_steps(left_ns)
         except AlreadyDone as done:
-            self._found(done.marker)
+            self._accept_marker(done.marker)
             return
         marker = await send_safely(client, IsDone(self.name))
         assert isinstance(marker, DoneMarker)
         if marker.exists:
             await self.release_steps()
-            self._found(marker)
+            self._accept_marker(marker)
 
-    def _found(self, marker: DoneMarker) -> None:
+    def _accept_marker(self, marker: DoneMarker) -> None:
         """Store the marker of the earlier success, for its result. There is no lease to release."""
         import json  # noqa: PLC0415 - needed only for a duplicate
 

@@ -36,9 +36,9 @@ from holdfast.commands import (
     UndoBorrow,
     UnknownItems,
 )
-from holdfast.core.keeper.restart_guard import many_rights
+from holdfast.core.keeper.restart_guard import pool_resource
 from holdfast.core.lease.lease import LeaseBase
-from holdfast.core.lease.lock import Unset, confirmed_by, is_coroutine_function
+from holdfast.core.lease.lock import Unset, checked_confirm, is_coroutine_function
 from holdfast.core.lease.state import ENDED, HELD, RELEASING, LeaseIdentity
 from holdfast.core.pool.options import (
     ITEMS_MAX,
@@ -106,11 +106,11 @@ class PoolCommands:
     _options: PoolOptions
 
     async def _change(
-        self, operation: str, items: Iterable[str], *, leave: bool, permits: int = 0, some: bool = False
+        self, operation: str, items: Iterable[str], *, leave: bool, permits: int = 0, not_empty: bool = False
     ) -> tuple[str, ...]:
         """Add, remove or set items, all or none; return the names of the lent items that leave when returned."""
         names = checked_items(items)
-        if some and not names:
+        if not_empty and not names:
             raise InvalidConfig("items", names, "it must name at least one item")
         seed = int.from_bytes(os.urandom(4), "big") | 1
         command = ChangePool(self.name, operation, names, leave, seed, permits, self._options.kind)
@@ -198,7 +198,7 @@ class PoolBase(PoolCommands):
             cool_on=checked_errors(cool_on),
             on_loss=on_loss,
         )
-        self._confirm = confirm is not None and bool(confirmed_by(client, confirm))
+        self._confirm = confirm is not None and bool(checked_confirm(client, confirm))
 
     def __repr__(self) -> str:
         return f"<pool {self.name!r} on {self._client.url}>"
@@ -312,7 +312,7 @@ class ItemBase(LeaseBase):
         """Every name of this lease. Events show the pool's name too, because an item's name alone says little."""
         pool, kind = self._pool, self._borrow.pool.kind
         shown = self.name if self.name == pool else f"{pool}/{self.name}"
-        return LeaseIdentity(self.name, f"{pool}\x00{kind}\x00{self._item}", many_rights(pool, kind), shown, pool)
+        return LeaseIdentity(self.name, f"{pool}\x00{kind}\x00{self._item}", pool_resource(pool, kind), shown, pool)
 
     @property
     def cooldown_ns(self) -> int:
@@ -359,5 +359,5 @@ class ItemBase(LeaseBase):
             self.lose(answer.reason, answer.detail)
         elif isinstance(answer, Renewed) and self.state is HELD:
             self.extended(sent_ns, lasts_ms)
-            client.keeper.due(self.due_ns)
+            client.keeper.wake_by(self.due_ns)
         self.check()

@@ -55,31 +55,31 @@ class RWLockModeBase(LockBase):
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "mode": self.mode}
 
-    def leases_of(self, who: object) -> list[LeaseBase]:
-        """Return the leases of the blocks that this thread or task (`who`) has entered through this object."""
-        return self._entered.get(who, [])
+    def leases_of(self, caller: object) -> list[LeaseBase]:
+        """Return the leases of the blocks that this thread or task (`caller`) has entered through this object."""
+        return self._entered.get(caller, [])
 
     def _all(self) -> tuple[RWLockModeBase, ...]:
         """Return every lock object of the client for this lock, of both modes, including this one."""
         with self._client.guard:
             return tuple(self._peers)
 
-    def _refuse_other_mode(self, who: object) -> None:
-        if any(peer.mode != self.mode and peer.leases_of(who) for peer in self._all()):
+    def _refuse_other_mode(self, caller: object) -> None:
+        if any(peer.mode != self.mode and peer.leases_of(caller) for peer in self._all()):
             raise InvalidConfig("rwlock", self.name, _RULES[self.mode])
 
-    def _inside(self, who: object) -> LeaseBase | None:
+    def _reentrant_lease(self, caller: object) -> LeaseBase | None:
         if self.mode == WRITE:
-            return super()._inside(who)
-        leases = (peer.leases_of(who)[-1] for peer in self._all() if peer.mode == READ and peer.leases_of(who))
+            return super()._reentrant_lease(caller)
+        leases = (peer.leases_of(caller)[-1] for peer in self._all() if peer.mode == READ and peer.leases_of(caller))
         lease = next(leases, None)
         if lease is not None:
             lease.check()
         return lease
 
-    def _leaving(self, who: object) -> LeavingBlock:
-        block = super()._leaving(who)
-        others = (peer.leases_of(block.who) for peer in self._all() if peer is not self)
+    def _block_to_leave(self, caller: object) -> LeavingBlock:
+        block = super()._block_to_leave(caller)
+        others = (peer.leases_of(block.caller) for peer in self._all() if peer is not self)
         shared = any(block.lease in entered for entered in others)
         return block._replace(lease=None) if shared else block
 

@@ -416,7 +416,7 @@ class ConsumerCore:
                     answer = await second_answer(answer)
             except Unavailable as error:
                 answer = await resend(
-                    client, send, error, until_ns, goes_on=_may_pass, second_answer=second_answer, lost=resent
+                    client, send, error, until_ns, should_resend=_may_pass, second_answer=second_answer, lost=resent
                 )
         except Unavailable as error:
             if error.reason in LASTING or not keep_sending:

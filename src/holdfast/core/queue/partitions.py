@@ -22,7 +22,7 @@ from holdfast.core.queue.queue import (
     whole_number,
 )
 from holdfast.errors import QueueFull, Unavailable
-from holdfast.names import between_braces, checked_name, name_of
+from holdfast.names import checked_name, escaped_hash_tag, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 PARTS_MAX = 256
 _SLOTS = 16384
 # Attributes of a queue that a partitioned queue lacks; the error tells the caller to use a partition.
-_OF_A_PART = frozenset(("consumer", "consumers", "dlq", "peek", "worker"))
+_ONLY_OF_PARTS = frozenset(("consumer", "consumers", "dlq", "peek", "worker"))
 
 
-def part_name(whole: str, part: int, parts: int) -> str:
+def part_name(queue_name: str, part: int, parts: int) -> str:
     """Return the name of a partition: the first candidate whose slot lies in this part of all slots."""
     attempt = 0
     while True:
-        name = name_of(whole, f"{part}.{attempt}")
-        if crc_hqx(between_braces(name).encode(), 0) % _SLOTS * parts // _SLOTS == part:
+        name = name_of(queue_name, f"{part}.{attempt}")
+        if crc_hqx(escaped_hash_tag(name).encode(), 0) % _SLOTS * parts // _SLOTS == part:
             return name
         attempt += 1
 
@@ -74,7 +74,7 @@ class PartitionedQueueBase:
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in _OF_A_PART:
+            if name in _ONLY_OF_PARTS:
                 message = f"a partitioned queue has no `{name}`: use the `{name}` of each queue in its `parts`"
             raise AttributeError(message, name=name, obj=self)
 

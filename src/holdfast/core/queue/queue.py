@@ -38,7 +38,7 @@ from holdfast.commands.queue_admin import (
     Peeked,
     QueueCounts,
 )
-from holdfast.core.lease.lock import confirmed_by
+from holdfast.core.lease.lock import checked_confirm
 from holdfast.core.queue.codec import Codec, checked_codec, encoded, packed_headers, shown_body, shown_headers
 from holdfast.core.queue.outcomes import Backoff, checked_backoff
 from holdfast.core.resend import send_confirmed, send_safely
@@ -68,7 +68,7 @@ _BATCH_BYTES = 1 << 20
 _CHECK_MAX_MS, _CHECK_MIN_MS = 5000, 200
 # How often a consistency check starts again because another server answered in the middle of it.
 _CHECK_TRIES = 5
-_FULL_NS, _FULL_MAX_NS = 20 * NS_PER_MS, 500 * NS_PER_MS
+_FULL_PAUSE_NS, _FULL_PAUSE_MAX_NS = 20 * NS_PER_MS, 500 * NS_PER_MS
 
 
 class QueueStats(NamedTuple):
@@ -179,7 +179,7 @@ class QueueCore:
         self.codec = checked_codec(codec)
         self.ttl_ms = ttl_ms(ttl)
         self.grace_ms = duration_ms(grace, setting="grace")
-        self.confirm = confirm is not None and bool(confirmed_by(client, confirm))
+        self.confirm = confirm is not None and bool(checked_confirm(client, confirm))
 
     def named(self, name: str) -> QueueCore:
         """Return a queue with the same settings and another name."""
@@ -240,7 +240,7 @@ class QueueCore:
         self, messages: tuple[NewMessage, ...], until_ns: int, before: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Publish all messages, or the first ones that the bound leaves room for; return their ids."""
-        client, pause_ns = self.client, _FULL_NS
+        client, pause_ns = self.client, _FULL_PAUSE_NS
         command = Publish(self.name, new_token(), messages, self.bound)
         while True:
             answer = await (send_confirmed if self.confirm else send_safely)(client, command)
@@ -255,7 +255,7 @@ class QueueCore:
                 command = Publish(self.name, new_token(), messages[:room], self.bound)
                 continue
             await client.transport.waker().wait(min(until_ns, now_ns + jittered(pause_ns, now_ns)))
-            pause_ns = min(2 * pause_ns, _FULL_MAX_NS)
+            pause_ns = min(2 * pause_ns, _FULL_PAUSE_MAX_NS)
 
     async def stats(self) -> QueueStats:
         """Return the statistics of the queue."""

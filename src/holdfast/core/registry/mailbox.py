@@ -21,7 +21,7 @@ from holdfast.names import LABEL_MAX, is_unicode
 if TYPE_CHECKING:
     from holdfast.core.client import Client
 
-_LOOK_NS = NS
+_POLL_NS = NS
 _KNOWN_MAX = 10_000
 
 
@@ -93,7 +93,7 @@ class RegistryLeaseBase(CombinedLease, LeaseBase):
                     if error is not None:
                         raise error
                     return None
-                await client.transport.wait_for_wakeup(self.token, min(until_ns, now_ns + _LOOK_NS))
+                await client.transport.wait_for_wakeup(self.token, min(until_ns, now_ns + _POLL_NS))
         finally:
             client.transport.forget(self.token)
 

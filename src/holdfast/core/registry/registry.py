@@ -152,10 +152,10 @@ class RegistryBase:
         began_ns = client.clock.now_ns()
         client.begin(lease)
         try:
-            answer = await lease.decide_steps(began_ns)
+            answer = await lease.request_once_steps(began_ns)
             if isinstance(answer, Busy) and _is_dead(Holder.unpacked(answer.holder)):
                 await break_fence(client, lease.name, answer.fence, "its process is dead")
-                answer = await lease.decide_steps(began_ns)
+                answer = await lease.request_once_steps(began_ns)
             if isinstance(answer, Busy):
                 _refuse(lease, began_ns, f"held by {Holder.unpacked(answer.holder)}")
                 # The answer names the owner, but not since when it holds the key.
@@ -175,12 +175,12 @@ class RegistryBase:
         except BaseException:
             lease.undo()
             raise
-        client.keeper.due(lease.due_ns)
+        client.keeper.wake_by(lease.due_ns)
         if client.observer is not None or debugging(DEBUG):
             client.emit("granted", lease.name, lease.fence_or_none, (client.clock.now_ns() - began_ns) / NS)
         return None
 
-    async def _expel(self, key: str, reason: str, fence: int | None = None) -> RegistryEntry:
+    async def _break_claim(self, key: str, reason: str, fence: int | None = None) -> RegistryEntry:
         """End the owner's claim by force; with `fence`, only that claim. Raise `NotFound` if there is none."""
         now = await self._owner(key)
         if now is None:

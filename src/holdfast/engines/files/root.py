@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from holdfast.engines.files import HOME
 from holdfast.engines.files.codec import LAYOUT
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
-from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, retry_denied, trouble
+from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, retry_denied, unavailable_error
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Root:
         try:
             above = os.stat(root)
         except OSError as error:
-            raise trouble(NAME, error) from error
+            raise unavailable_error(NAME, error) from error
         # If the group of the directory may write there, the group shares the leases.
         shared = above.st_mode & stat.S_IWGRP
         self._group = above.st_gid if shared else -1
@@ -163,7 +163,7 @@ class Root:
         """Return the `Unavailable` for an error of the system; it names `.holdfast`, not a file inside."""
         if not os.path.isabs(str(error.filename)):
             error.filename = str(self.home)
-        return trouble(NAME, error)
+        return unavailable_error(NAME, error)
 
     def refuse_replaced(self) -> None:
         """Raise `Unavailable` if the path leads elsewhere now: the volume is gone, or the directory is another one."""

@@ -6,7 +6,7 @@ name are in one slot of a cluster.
 
 from __future__ import annotations
 
-from holdfast.names import between_braces
+from holdfast.names import escaped_hash_tag
 
 LAYOUT = 2
 OLD_LAYOUT = LAYOUT - 1
@@ -34,7 +34,7 @@ def hash_tag(name: str) -> str:
     """Return the hash tag of a name, from which its slot is computed. Entries share the slot of their registry."""
     if ENTRY_SEPARATOR in name:
         name = name.partition(ENTRY_SEPARATOR)[0]
-    return between_braces(name)
+    return escaped_hash_tag(name)
 
 
 def record_key(prefix: str, name: str) -> str:

@@ -104,7 +104,7 @@ class _Check:
             yield from self._each(part)
         yield from self._each(DEAD_LETTERS, lambda _, ids: self._dead_letters.update(ids))
         doubled = yield from self._find_doubled()
-        yield from self._find_rivals()
+        yield from self._find_double_heads()
         return self._result(doubled)
 
     # Pages.
@@ -208,7 +208,7 @@ class _Check:
         while at < len(unseen):
             part = unseen[at : at + RECHECKED_AT_ONCE]
             page = yield self._command(RECHECK, candidates=[value for entry in part for value in (entry, "")])
-            for entry, (id_, key, followed) in zip(part, _threes(page.values), strict=False):
+            for entry, (id_, key, followed) in zip(part, _triples(page.values), strict=False):
                 if id_:
                     self._orphans[entry] = (key, followed)
                 else:
@@ -225,19 +225,19 @@ class _Check:
         doubled: dict[str, int] = {}
         for group in candidates:
             page = yield self._command(RECHECK, candidates=[value for each in group for value in each])
-            remaining = [id_ for id_, _, _ in _threes(page.values) if id_]
+            remaining = [id_ for id_, _, _ in _triples(page.values) if id_]
             if len(remaining) > 1:
                 doubled[remaining[0]] = len(remaining)
                 self._found[OUT_OF_ORDER] -= {entry for entry, _ in group}
         return doubled
 
-    def _find_rivals(self) -> Pages:
+    def _find_double_heads(self) -> Pages:
         """Find keys with two heads if the index names neither."""
         for key, entries in self._unindexed.items():
             if len(entries) > 1:
                 candidates = [value for entry in sorted(entries) for value in (entry, "")]
                 page = yield self._command(RECHECK, candidates=candidates)
-                if sum(bool(id_) for id_, _, _ in _threes(page.values)) > 1:
+                if sum(bool(id_) for id_, _, _ in _triples(page.values)) > 1:
                     self._found[SEVERAL_HEADS].add(key)
 
     def _result(self, doubled: dict[str, int]) -> ConsistencyChecked:
@@ -253,5 +253,5 @@ class _Check:
         return ConsistencyChecked(self._messages + len(self._dead_letters), tuple(faults))
 
 
-def _threes(values: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _triples(values: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     return zip(values[::3], values[1::3], values[2::3], strict=True)

@@ -112,7 +112,7 @@ def test_a_mailbox_has_a_maximum_and_delivers_in_pages(face):
 
 def test_a_message_wakes_a_waiting_owner(face, monkeypatch):
     """A wake-up ends the wait; without it this owner would check once an hour."""
-    monkeypatch.setattr(mailbox, "_LOOK_NS", 3600 * 10**9)
+    monkeypatch.setattr(mailbox, "_POLL_NS", 3600 * 10**9)
     client = face.connect()
     lease = client.registry("conversations").claim("42")
     others, wire = face.connect().registry("conversations"), face.wire(client)
