@@ -117,7 +117,7 @@ class LockFile:
         return Unavailable(
             "sqlite",
             UnavailableReason.STALLED,
-            f"{who} has been inside the gate of {self.path} for too long: resume or end it",
+            f"{who} has locked {self.path} for too long, in the middle of a transaction: resume or end it",
         )
 
     def enter(self, until_s: float) -> None:
