@@ -12,7 +12,7 @@ from typing import Any, Self
 
 
 class _Reason(StrEnum):
-    """A reason. One that this version does not know stays as it is, because building an error must not hide it."""
+    """A reason. A text that this version does not know becomes a reason too: raising an error must not fail."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -51,7 +51,7 @@ class LossReason(_Reason):
 
     EXPIRED = "expired"
     BROKEN = "broken"  # by force, with a message in `detail`
-    FORKED = "forked"  # it belongs to the parent process
+    FORKED = "forked"  # the lease belongs to the parent process
     CLOSED = "closed"  # its client was closed
     REPLACED = "replaced"  # the file or directory of the engine was replaced
     RELEASED = "released"  # not lost: the holder itself released the lease before
@@ -73,7 +73,7 @@ PASSING = frozenset(
     )
 )
 
-# Reasons that waiting does not change: a password, a permission, a location that is not what it should be.
+# Reasons that waiting does not change: a wrong password, a missing permission, a wrong or damaged location.
 LASTING = frozenset(
     (
         UnavailableReason.NO_PERMISSION,
@@ -128,9 +128,7 @@ class Unavailable(HoldfastError):
     sent: tuple[str, ...] = ()
 
     def __init__(self, engine: str, reason: str, detail: str = "") -> None:
-        super().__init__(
-            engine, str(reason), detail
-        )  # plain text, for `repr` and other versions
+        super().__init__(engine, str(reason), detail)  # plain text, for `repr` and other versions
         self.engine = engine
         self.reason = UnavailableReason(reason)
         self.detail = detail

@@ -30,7 +30,7 @@ KINDS = (
     "renewal_failed",  # the engine did not answer; the keeper tries again until the deadline
     "lost",  # seconds: how long it was held; detail: why
     "released",  # seconds: how long it was held
-    "release_delayed",  # the engine did not answer; the keeper goes on
+    "release_delayed",  # the engine did not answer; the keeper keeps sending the release
     "undone",  # the library took back a lease that no caller got
     "delivery_abandoned",  # a release or an undo did not reach the engine and is not tried again; detail: why
     "duplicate",  # `once` found that the work was done before
@@ -40,9 +40,9 @@ KINDS = (
     "abandoned",  # the program dropped a lease without releasing it
     "promise_changed",  # of no lease; detail: weaker, stronger or changed, and what
     "clock_jumped",  # of no lease: the engine's clock; seconds: by how much, forward or (less than 0) back
-    "handler_failed",  # the work on a message failed; detail: how, and what becomes of the message
+    "handler_failed",  # the work on a message failed; detail: the message, the attempt and the error
     "dead_lettered",  # a message became a dead letter; detail: why
-    "reclaimed",  # of no lease: consumers were found dead; detail: how many, and what became of their messages
+    "reclaimed",  # of no lease: consumers were declared dead; detail: their number, and the outcome for their messages
     "reclaim_postponed",  # of no lease: the search for dead consumers came much too late, so all of them get more time
     "assigned",  # an owner has a key; seconds: how long ago it claimed the key
     "unassigned",  # an owner gave a key up; seconds: how long it had the key; detail: how it ended

@@ -180,11 +180,11 @@ def test_a_check_finds_two_heads_of_a_key_and_keys_without_a_head():
     ready = harness.state._lanes[""]
     ready["1000"] = ready["1"]._replace(id="4")
     assert harness.answer_to("a", CheckConsistency("q")).faults == (
-        "1 keys have more than one message that comes first",
+        "1 keys have more than one first message",
     )
     ready.pop("1000")
     ready.pop("1")
-    assert harness.answer_to("a", CheckConsistency("q")).faults == ("1 keys have no message that comes first",)
+    assert harness.answer_to("a", CheckConsistency("q")).faults == ("1 keys have no first message",)
     assert key_order_faults({"k": 1}, ["k"]) == []
 
 

@@ -27,7 +27,7 @@ class RegistryLease(RegistryLeaseBase, Lease):
         return await self._receive(timeout)
 
     async def hand_off(self, to: str, within: Seconds = HAND_OFF_S) -> None:
-        """Release the key and reserve it for another server: no other claimer gets it meanwhile.
+        """Release the key and reserve it for another server: no other claimer gets it for `within` seconds.
 
         `to`: the label of that server; `within`: seconds that the key stays reserved.
         """
@@ -45,7 +45,7 @@ class Registry(RegistryBase):
     async def claim(
         self, key: str, info: dict[str, Any] | None = None, *, group: str | None = None, limit: int | None = None
     ) -> RegistryLease | RegistryEntry:
-        """Own the key from now on, or return the `RegistryEntry` of its owner, which is false. Never waits.
+        """Claim the key and return its lease, or return the `RegistryEntry` of its owner, which is false. Never waits.
 
         `key`: any text. `info`: a note for people, part of the entry. `group`, `limit`: put the key into a group and
         raise `NotAcquired` if the group has `limit` keys already.

@@ -77,7 +77,7 @@ class Holdfast:
         """Make a distributed lock. No I/O happens before it is acquired.
 
         `name`: the name to lock, any text.
-        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
         `reentrant`: let a thread that is inside enter again.
         `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
@@ -108,7 +108,7 @@ class Holdfast:
         """Make a candidate for a leader election.
 
         `name`: the name of the election.
-        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
         `candidate`: the name of this candidate; by default the label of the process, else host and pid.
         `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
@@ -142,7 +142,7 @@ class Holdfast:
         """Make a pool: items that are lent exclusively. No I/O happens before it is used.
 
         `name`: the name of the pool.
-        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
         `cool`: seconds of cooldown of an item after a use that ended badly.
         `cool_on`: errors that give an item its cooldown when they leave its block.
@@ -180,7 +180,7 @@ class Holdfast:
 
         `name`: the name of the semaphore.
         `permits`: how many holders may be inside at once; every user of the name must pass the same number.
-        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
         `reentrant`: let a thread that is inside enter again.
         `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
@@ -217,7 +217,7 @@ class Holdfast:
         `build`: a function that fills the private `Staging` directory that it gets.
         `check`: a function that gets the path of a finished build; if it returns false, the build is made
             again.
-        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
         `relocatable`: whether the build works under another path than the one it was made in.
         """
@@ -243,7 +243,7 @@ class Holdfast:
         """Make a read-write lock: many readers or one writer, in the order in which they came.
 
         `name`: the name of the lock.
-        `ttl`: seconds that a grant lasts without renewal; the keeper renews it meanwhile.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once.
         `reentrant`: let a thread that is inside enter again.
         `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
@@ -272,7 +272,7 @@ class Holdfast:
     ) -> RateLimiter:
         """Make a rate limit, for rate limiting (throttling) by key. No I/O happens before it is used.
 
-        `rate`: how often, as `"10/second; 100/minute"`; each key counts by itself.
+        `rate`: how often, as `"10/second; 100/minute"`; each key has its own count.
         `name`: tells limits with the same rate apart; by default the rate is the name.
         `method`: `"window"` counts hits in a sliding window, `"gcra"` spreads them evenly.
         `on_unavailable`: the decision while the engine cannot be reached: `"local"` allows a share of the rate
@@ -284,7 +284,7 @@ class Holdfast:
         )
 
     def budget(self, name: str, limit: int | None, period: Seconds = PERIOD_S, *, hold: Seconds = HOLD_S) -> Budget:
-        """Make a budget: a limit on an amount in a period, for each key by itself.
+        """Make a budget: a limit on an amount in a period, separately for each key.
 
         `name`: the name of the budget.
         `limit`: the amount per period; `None` only counts.
@@ -351,7 +351,7 @@ class Holdfast:
         """Make a registry: who owns which key, for every process to look up. No I/O happens before it is used.
 
         `name`: the name of the registry.
-        `ttl`: seconds that an entry lasts without renewal; the keeper renews it meanwhile.
+        `ttl`: seconds that an entry lasts without renewal; a background thread renews it while it is held.
         """
         return Registry(self._client, name, ttl=ttl)
 

@@ -313,7 +313,7 @@ class Queue(QueueBase):
         return Owner(OwnerCore((self._core,), Assignment, name=name, most=most, events=events))
 
     def partitioned(self, parts: int) -> PartitionedQueue:
-        """Return this queue in partitions, each in a slot of its own, for when one server of a cluster is not enough.
+        """Return this queue in partitions, each in its own cluster slot, for when one server is not enough.
 
         `parts`: how many partitions, 1 to 256. It must be the same for all producers and consumers of the queue.
         """

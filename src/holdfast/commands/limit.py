@@ -79,7 +79,7 @@ class LimitDecision(NamedTuple):
 
 
 class BudgetBalance(NamedTuple):
-    """The balance of a budget. `ok`: the command did what it was sent for.
+    """The balance of a budget. `ok`: the amount is reserved or settled.
 
     The period ends in `reset_us`; 0 if no period has begun. `retry_us`: when a reserved amount may become free, if it
     is not spent.

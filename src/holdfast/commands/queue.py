@@ -127,7 +127,7 @@ class Leave(NamedTuple):
     """End a consumer session; its messages are ready again, and no attempt is used.
 
     Answers: `Released`; `NotHeld`; `LeaveUnfinished` if the consumer holds more than `BATCH_MAX` messages. Then that
-    many are ready again, the session goes on, and the consumer sends the command again.
+    many are ready again, the session continues, and the consumer sends the command again.
     """
 
     name: str

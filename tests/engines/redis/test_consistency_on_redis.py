@@ -120,10 +120,10 @@ class Hand:
 
 
 DOUBLE = "message m2 is in 2 places"
-UNLED = "1 keys have no message that comes first"
-NOTED = "1 keys have another message noted as the one that comes first"
-SEVERAL = "1 keys have more than one message that comes first"
-UNLINED = "1 messages behind others are not in line"
+UNLED = "1 keys have no first message"
+NOTED = "1 keys are indexed with a message that is not their first"
+SEVERAL = "1 keys have more than one first message"
+UNLINED = "1 messages are missing in the order of their key"
 STRAY = "8000000000000000"
 PLANTS = {
     "in no place": (lambda do: do("LREM", ":ready:low", 1, do.of["m2"]), ["1 messages are in no place"]),
@@ -132,9 +132,18 @@ PLANTS = {
         lambda do: do("DEL", ":ready:low"),
         ["8 messages are in no place", UNLED.replace("1", "2"), NOTED.replace("1", "2")],
     ),
-    "ready and no message": (lambda do: do("HDEL", ":messages", do.of["m2"]), ["1 places have no message"]),
-    "held and no message": (lambda do: do("HDEL", ":messages", do.of["held"]), ["1 places have no message"]),
-    "delayed and no message": (lambda do: do("HDEL", ":messages", do.of["late"]), ["1 places have no message"]),
+    "ready and no message": (
+        lambda do: do("HDEL", ":messages", do.of["m2"]),
+        ["1 places name a message that is not stored"],
+    ),
+    "held and no message": (
+        lambda do: do("HDEL", ":messages", do.of["held"]),
+        ["1 places name a message that is not stored"],
+    ),
+    "delayed and no message": (
+        lambda do: do("HDEL", ":messages", do.of["late"]),
+        ["1 places name a message that is not stored"],
+    ),
     "ready and delayed": (lambda do: do("ZADD", ":delayed", "8e15", do.of["m2"]), [DOUBLE]),
     "ready and held": (lambda do: do("ZADD", ":held:idle", 5, do.of["m2"]), [DOUBLE]),
     "held by two": (lambda do: do("ZADD", ":held:lazy", 5, do.of["held"]), [DOUBLE.replace("m2", "held")]),
@@ -186,7 +195,10 @@ PLANTS = {
         lambda do: do("ZREM", ":dead_order", do("ZRANGE", ":dead_order", 0, 0)[0]),
         ["1 dead letters are not in order"],
     ),
-    "a place without a letter": (lambda do: do("HDEL", ":dead", "dies"), ["1 places have no message"]),
+    "a place without a letter": (
+        lambda do: do("HDEL", ":dead", "dies"),
+        ["1 places name a message that is not stored"],
+    ),
 }
 
 

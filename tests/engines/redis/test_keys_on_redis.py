@@ -275,9 +275,9 @@ def test_a_keyed_message_without_a_valid_text_blocks_no_consumer(server, peer):
     server.command("HDEL", f"{KEY}:messages", third)
 
     assert peer.audit("q").faults == (
-        "2 places have no message",
-        "2 keys have another message noted as the one that comes first",
-        "1 messages behind others are not in line",
+        "2 places name a message that is not stored",
+        "2 keys are indexed with a message that is not their first",
+        "1 messages are missing in the order of their key",
     )
     assert taken_by(peer, "t1") == [first, second]
     assert peer.send(ended("t1", first, second)).lost == ()
@@ -290,11 +290,11 @@ def test_a_keyed_message_without_a_valid_text_blocks_no_consumer(server, peer):
 @pytest.mark.parametrize(
     ("careless", "fault"),
     [
-        (("DEL", ":heads"), "2 keys have another message noted as the one that comes first"),
-        (("HDEL", ":heads", "b"), "1 keys have another message noted as the one that comes first"),
-        (("DEL", ":key_lines"), "1 messages behind others are not in line"),
+        (("DEL", ":heads"), "2 keys are indexed with a message that is not their first"),
+        (("HDEL", ":heads", "b"), "1 keys are indexed with a message that is not their first"),
+        (("DEL", ":key_lines"), "1 messages are missing in the order of their key"),
         (("DEL", ":behind"), "1 messages are in no place"),
-        (("DEL", ":ready:"), "1 keys have no message that comes first"),
+        (("DEL", ":ready:"), "1 keys have no first message"),
     ],
     ids=lambda each: each[1] if isinstance(each, tuple) else None,
 )
@@ -315,7 +315,7 @@ def test_the_check_finds_two_heads_of_a_key(one_server, one_peer):
     one_server.command("DEL", f"{KEY}:heads")
     one_peer.send(keyed("2", "a"))
 
-    assert "1 keys have more than one message that comes first" in one_peer.audit("q").faults
+    assert "1 keys have more than one first message" in one_peer.audit("q").faults
 
 
 def calls(server):

@@ -108,7 +108,7 @@ def test_a_check_finds_keys_that_are_out_of_order(connect, path):
     messages, faults = queue.check()
     assert messages == 3
     assert set(faults) == {
-        "1 keys have more than one message that comes first",
-        "1 keys have no message that comes first",
+        "1 keys have more than one first message",
+        "1 keys have no first message",
         "1 behind, and the queue counts 2",
     }

@@ -73,7 +73,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
         self._stopping = self._last_round = False  # after the last round the keeper does not resend
-        self.wake_ns = NEVER_NS  # when the thread wakes by itself; never while it works
+        self.wake_ns = NEVER_NS  # when the sleep of the thread ends without a wake-up; never while it works
         self.wakes_before_ns = NEVER_NS  # work that is due before this moment has to wake the thread
         self._log_throttle = LogThrottle()
         self._renew_all_now = False  # the engine reported an event: renew every lease now
@@ -140,7 +140,7 @@ class Keeper:
 
     def live_leases(self) -> list[LeaseBase]:
         """Return every lease that is pending or held."""
-        # A copy first: a lease that is dropped meanwhile changes the dictionary.
+        # Copy first: a lease that the program drops during the loop changes the dictionary.
         leases: list[LeaseBase | None] = [ref() for ref in self.leases.copy().values()]
         return [lease for lease in leases if lease is not None]
 

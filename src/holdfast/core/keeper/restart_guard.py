@@ -19,7 +19,7 @@ _HOLDERS_MAX = 1024
 
 
 class KnownHolder(NamedTuple):
-    """A holder that this client knows of: until when it holds, and how many restarts the engine had had by then.
+    """A holder that this client knows of: until when it holds, and the restart count of the engine at that time.
 
     `version`: a number that the engine repeats after a restart only if it has forgotten nothing: the fence of a lease,
     or the `life` of the record of a pool.

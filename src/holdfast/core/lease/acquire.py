@@ -123,7 +123,7 @@ class AcquireSteps(LeaseCore):
         )
 
     def _should_resend_request(self, error: Unavailable, lost: bool, report: bool) -> bool:
-        """Go on only if the engine was reached once and its trouble may pass by itself."""
+        """Return whether a copy may have reached the engine and the error may pass without an operator."""
         if report:
             self.client.emit("unavailable", self.identity.shown, detail=str(error))
         self._resent = self._resent or lost

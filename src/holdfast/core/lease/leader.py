@@ -89,7 +89,7 @@ def candidate_name(client: Client, candidate: str | None) -> str:
 
 
 class LeaderWatch:
-    """Reports the leader, first as it is and then after every change."""
+    """Reports the present leader first, and then every change."""
 
     def __init__(self, candidacy: Candidacy, interval: Seconds) -> None:
         interval_ns = timeout_ns(interval, setting="interval")
@@ -163,8 +163,8 @@ def ended(candidacy: Candidacy, term: LeaseBase | None) -> None:
 async def _token_of(candidacy: Candidacy, successor: str) -> str:
     try:
         info = await lease_info(candidacy.client, candidacy.name)
-    except Unavailable as trouble:
-        log.warning("the successor %r of %r cannot be looked up: %s", successor, candidacy.name, trouble)
+    except Unavailable as error:
+        log.warning("the successor %r of %r cannot be looked up: %s", successor, candidacy.name, error)
         return ""
     return next((waiter.token for waiter in info.waiters if _label(waiter) == successor), "")
 

@@ -93,8 +93,8 @@ class ReleaseSteps(LeaseCore):
                 should_resend=self._should_resend_release,
                 second_answer=_released_before,
             )
-        except Unavailable as trouble:
-            return NotHeld(trouble.reason, str(trouble)) if trouble.reason in GONE else None
+        except Unavailable as last_error:
+            return NotHeld(last_error.reason, str(last_error)) if last_error.reason in GONE else None
 
     def _should_resend_release(self, error: Unavailable, _lost: bool, report: bool) -> bool:
         if error.reason in GONE:

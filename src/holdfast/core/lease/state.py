@@ -191,7 +191,7 @@ class LeaseCore:
         self._trust_from(sent_ns, ttl_ms)
 
     def not_renewed(self, trouble: str, retry_ns: int) -> None:
-        """held -> held: the renewal failed; try again at `retry_ns`. If the lease expires, `trouble` explains why."""
+        """held -> held: the renewal failed; try again at `retry_ns`. An expiry is then explained by `trouble`."""
         self._trouble = trouble
         self.due_ns = retry_ns
 
@@ -316,7 +316,7 @@ class LeaseCore:
             self._wakers = (*self._wakers, waker)
 
     def remove_waker(self, waker: Waker) -> None:
-        """Wake `waker` no more."""
+        """Stop waking `waker`."""
         with self.client.guard:
             self._wakers = tuple(other for other in self._wakers if other is not waker)
 

@@ -135,8 +135,8 @@ class ReservationBase:
         actual = self.amount if error is None else 0
         try:
             await self._settle(actual)
-        except Unavailable as trouble:
-            log.warning("%d of %r could not be settled; the client keeps trying: %s", actual, self._name, trouble)
+        except Unavailable as unavailable:
+            log.warning("%d of %r could not be settled; the client keeps trying: %s", actual, self._name, unavailable)
             self._hand_to_keeper(actual)
         except Closed as closed:
             if error is None:

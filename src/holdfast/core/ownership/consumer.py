@@ -57,15 +57,15 @@ class OwnerConsumer(ConsumerCore):
         return self._quarantine_batch if self.past_blame_window() else 0
 
     def past_blame_window(self) -> bool:
-        """Return whether no held message is in its blame window: a death now would be blamed on no message.
+        """Return whether no held message is in its blame window: if the consumer died now, no message would get blame.
 
-        The window counts from the last time that the engine heard of the consumer: see `ConsumerRecord.blame_from_us`.
+        The window counts back from the last heartbeat that the engine got: see `ConsumerRecord.blame_from_us`.
         """
         session = self.session
         return self.blame_window_ends_ns() <= (session.heard_ns if session is not None else 0)
 
     def blame_window_ends_ns(self) -> int:
-        """Return when the blame window of the newest message ends, if the engine hears of the consumer after that."""
+        """Return when the blame window of the newest message ends, if the engine gets a heartbeat after that."""
         return self.newest_ns + self.blame_window_ns() if self.held else 0
 
     def blame_window_ns(self) -> int:

@@ -93,7 +93,7 @@ class WorkerCore:
         self._waker: Waker | None = None  # of the present run
 
     def stop(self) -> None:
-        """Receive no more, release messages without a handler, let running handlers finish; a second call ends that."""
+        """Receive no more, release messages without a handler, and wait for running handlers; see `WorkerBase.stop`."""
         self._stops += 1
         self._wake()
 

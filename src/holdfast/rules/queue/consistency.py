@@ -61,11 +61,11 @@ OUT_OF_ORDER = "out_of_order"
 DEAD_NOT_IN_ORDER = "dead_not_in_order"
 _SENTENCES = {
     NOWHERE: "messages are in no place",
-    MISSING: "places have no message",
-    SEVERAL_HEADS: "keys have more than one message that comes first",
-    NO_HEAD: "keys have no message that comes first",
-    WRONG_HEAD: "keys have another message noted as the one that comes first",
-    NOT_IN_LINE: "messages behind others are not in line",
+    MISSING: "places name a message that is not stored",
+    SEVERAL_HEADS: "keys have more than one first message",
+    NO_HEAD: "keys have no first message",
+    WRONG_HEAD: "keys are indexed with a message that is not their first",
+    NOT_IN_LINE: "messages are missing in the order of their key",
     OUT_OF_ORDER: "ready messages are out of order",
     DEAD_NOT_IN_ORDER: "dead letters are not in order",
 }

@@ -229,11 +229,11 @@ def _declare_dead(state: QueueState, consumer: ConsumerRecord) -> ConsumerRecord
 def _after_consumer_death(
     state: QueueState, attempts_max: int, consumer: ConsumerRecord, entry: QueueEntry, moment: Moment
 ) -> StoredMessage | None:
-    """Return the message to requeue after its consumer died, or None if it became a dead letter.
+    """Return the message to requeue after its consumer died, or `None` if it became a dead letter.
 
-    A message takes the blame, and loses an attempt, only if it was the consumer's only message in the blame window;
-    never if it is older. A message in quarantine takes the blame too, because it was delivered alone; but a consumer
-    that keeps messages may have received several from quarantine, and then the cause is unclear.
+    A message gets the blame, and loses an attempt, if it was the consumer's only message in the blame window; never if
+    it is older. A message in quarantine gets the blame too, because it was delivered alone; but a consumer that keeps
+    messages may have received several from quarantine, and then the cause is unclear.
     """
     if entry.received_us < consumer.blame_from_us:
         return with_failure(entry.message, consumer, CONSUMER_DIED, attempts=0)._replace(crashes=0)

@@ -20,8 +20,8 @@ def key_order_faults(heads: Mapping[str, int], behind: Collection[str]) -> list[
     """Return the faults in the order of keys, from the count of heads per key and the keys with messages behind."""
     several = sum(count > 1 for count in heads.values())
     headless = sum(key not in heads for key in behind)
-    faults = [f"{several} keys have more than one message that comes first"] if several else []
-    return [*faults, f"{headless} keys have no message that comes first"] if headless else faults
+    faults = [f"{several} keys have more than one first message"] if several else []
+    return [*faults, f"{headless} keys have no first message"] if headless else faults
 
 
 class _Remembered:

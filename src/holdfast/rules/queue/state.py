@@ -50,7 +50,8 @@ class ConsumerRecord(NamedTuple):
         """The start of the blame window: a message received later may have killed the consumer, an older one has not.
 
         A consumer that keeps messages for hours holds hundreds of them, and all but the newest have proved harmless.
-        Its last heartbeat came a ttl before the end of the session; before that, a part of the ttl is enough.
+        Its last heartbeat came a ttl before the end of the session. The window begins a part of the ttl before that
+        heartbeat: a consumer that survived a message for that long did not die of it.
         """
         ttl_us = self.ttl_ms * 1000
         return self.expires_us - ttl_us - ttl_us // BLAME_WINDOWS_PER_TTL if self.keeps_messages else -1
@@ -95,7 +96,7 @@ class QueueState(Protocol):
     fence: int
     checked_us: int  # when a client last checked for expired consumers; 0 if never
     next_check_us: int  # when the next check is due
-    drain_token: str  # the consumer that was asked to drain, so that it can receive a message in quarantine
+    drain_token: str  # the consumer that the engine asked to drain, so that it can receive a message in quarantine
     drain_until_us: int  # until then, the engine asks no other consumer
 
     @property
