@@ -54,14 +54,14 @@ class LazyGroup(TyperGroup):
         return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return a stand-in with name and summary: help and shell completion need no more."""
+        """Return a placeholder with name and summary, which is enough for help and shell completion."""
         entry = self.table.get(cmd_name)
         return None if entry is None else TyperCommand(entry.name, help=entry.summary, rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is called."""
-        name, stand_in, rest = super().resolve_command(ctx, args)
-        return name, stand_in and self.table[str(name)].load(), rest
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        return name, placeholder and self.table[str(name)].load(), rest
 
 
 class CommandGroup(typer.Typer):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def brought_by(extra: str, *modules: str) -> Iterator[None]:
+def requires_extra(extra: str, *modules: str) -> Iterator[None]:
     """Guard imports of these modules: if one of them is missing, name the extra that installs it."""
     try:
         yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.contrib.extras import brought_by
+from holdfast.contrib.extras import requires_extra
 from holdfast.contrib.metrics import (
     ASSIGNMENT_ENDS,
     COUNTED,
@@ -28,7 +28,7 @@ from holdfast.contrib.metrics import (
     reason_of,
 )
 
-with brought_by("prometheus", "prometheus_client"):
+with requires_extra("prometheus", "prometheus_client"):
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 if TYPE_CHECKING:

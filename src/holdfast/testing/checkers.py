@@ -230,7 +230,7 @@ def _without_repeats(grants: list[HistoryEvent]) -> list[HistoryEvent]:
 def _pairs(
     events: list[HistoryEvent], number: Callable[[HistoryEvent], int | None]
 ) -> Iterator[tuple[HistoryEvent, HistoryEvent]]:
-    """Yield each event whose number an earlier event has too, after the first event with that number."""
+    """Yield pairs of events with the same number: the first event with that number, and each later one."""
     first: dict[int | None, HistoryEvent] = {}
     for event in sorted(events, key=lambda event: event.at_ns):
         if first.setdefault(number(event), event) is not event:
@@ -240,7 +240,7 @@ def _pairs(
 def _falls(
     events: list[HistoryEvent], number: Callable[[HistoryEvent], int]
 ) -> Iterator[tuple[HistoryEvent, HistoryEvent]]:
-    """Yield each event whose number is lower than that of an event that was over before it began, after that event."""
+    """Yield pairs of events: the second began after the first was over, and has a lower number."""
     over = sorted(events, key=lambda event: event.at_ns)
     highest: HistoryEvent | None = None
     done = 0

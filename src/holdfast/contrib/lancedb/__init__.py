@@ -7,9 +7,9 @@ Only `fence.py` and `writer_lock.py` decide which process may write. With `write
 share a lease. `writing.py` has every mutation once; `blocking.py` and `aio.py` are the two faces.
 """
 
-from holdfast.contrib.extras import brought_by
+from holdfast.contrib.extras import requires_extra
 
-with brought_by("lancedb", "lancedb", "lance", "pyarrow"):
+with requires_extra("lancedb", "lancedb", "lance", "pyarrow"):
     from holdfast.contrib.lancedb.blocking import GuardedStore, open_store
     from holdfast.contrib.lancedb.settings import MODES, URL_VARIABLE, StoreSettings
     from holdfast.contrib.lancedb.shared_table import StoreStatus

@@ -97,7 +97,7 @@ class WriteQueue:
     def slot(self) -> Future[None] | None:
         """Take a slot in the queue (return `None`), or return a future that ends when one is free.
 
-        So no more than `queue` jobs are queued.
+        The slots keep the number of queued jobs at `queue` or below.
         """
         self._refuse_child()
         self.refuse_inside("write")

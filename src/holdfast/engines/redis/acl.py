@@ -29,7 +29,7 @@ _SUBCOMMANDS = {
 def grant_hint(text: str, prefix: str = PREFIX, channel: str = "") -> str:
     """Return what to append to an error with this text: the ACL rule that grants the missing right, or nothing.
 
-    `channel`: the channel of the command, if it is not that of wake-ups.
+    `channel`: the channel of the command; without it, the hint names the channels of wake-ups.
     """
     rule = _missing_rule(text, prefix, channel)
     return f"; to grant it: ACL SETUSER ... {rule}" if rule else ""

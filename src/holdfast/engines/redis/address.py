@@ -15,7 +15,7 @@ import redis.asyncio
 
 from holdfast.config import UNREADABLE, Secret
 from holdfast.engines.redis.cluster import Cluster
-from holdfast.engines.redis.connect import Connector, connector_of, connector_of_client, copied
+from holdfast.engines.redis.connect import Connector, connector_of, connector_of_client, copied_settings
 from holdfast.engines.redis.sentinel import SentinelPrimary, SentinelService
 from holdfast.engines.redis.topology import SingleServer
 from holdfast.errors import InvalidConfig
@@ -50,7 +50,7 @@ def location_of(settings: Settings, topology: Topology) -> str:
 def topology_of(settings: Settings) -> Topology:
     """Return the topology of the URL or the client object."""
     if settings.source is not None:
-        return _of_client(settings.source)
+        return _topology_of_client(settings.source)
     base, _, kind = settings.scheme.partition("+")
     if not kind:
         return SingleServer(connector_of(settings))
@@ -58,25 +58,25 @@ def topology_of(settings: Settings) -> Topology:
     parts = urlsplit(settings.secret)
     user, at, hosts = parts.netloc.rpartition("@")
     path = unquote(parts.path.removeprefix("/"))
-    ours = {name: text for name, text in settings.options.items() if name not in _SENTINEL_OPTIONS}
+    server_options = {name: text for name, text in settings.options.items() if name not in _SENTINEL_OPTIONS}
     if kind == "sentinel":
-        places = _places(settings, hosts, _SENTINEL_PORT)
+        places = _hosts_and_ports(settings, hosts, _SENTINEL_PORT)
         if not path or "/" in path:
             # The error does not show the path: it may be the end of a password with a slash in it.
             raise InvalidConfig("url", settings.url, "the path must be the name of a service: ...//host,host/service")
-        server = _one(settings, base, user + at, places[0], ours)
-        theirs = {name: text for name, text in ours.items() if name not in _SERVERS_ONLY}
-        sentinel = _one(settings, base, _sentinels_user(settings), places[0], theirs)
+        server = _connector_of_host(settings, base, user + at, places[0], server_options)
+        sentinel_options = {name: text for name, text in server_options.items() if name not in _SERVERS_ONLY}
+        sentinel = _connector_of_host(settings, base, _sentinel_credentials(settings), places[0], sentinel_options)
         return SentinelService(SentinelPrimary(settings.url, path, [sentinel.at(*place) for place in places], server))
 
-    places = _places(settings, hosts, _SERVER_PORT)
+    places = _hosts_and_ports(settings, hosts, _SERVER_PORT)
     if path not in ("", "0") or settings.options.get("db", "0") != "0":
         raise InvalidConfig("url", settings.url, "a cluster has one database, number 0")
-    server = _one(settings, base, user + at, places[0], dict(settings.options))
+    server = _connector_of_host(settings, base, user + at, places[0], dict(settings.options))
     return Cluster(settings.url, [server.at(*place) for place in places])
 
 
-def _sentinels_user(settings: Settings) -> str:
+def _sentinel_credentials(settings: Settings) -> str:
     """Return the sentinels' user for the URL; not as options, which some versions of redis-py decode twice."""
     user, password = (settings.options.get(name, "") for name in _SENTINEL_OPTIONS)
     if not is_unicode(user + password):
@@ -84,7 +84,9 @@ def _sentinels_user(settings: Settings) -> str:
     return f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
 
 
-def _one(settings: Settings, base: str, user: str, place: tuple[str, int], options: dict[str, str]) -> Connector:
+def _connector_of_host(
+    settings: Settings, base: str, user: str, place: tuple[str, int], options: dict[str, str]
+) -> Connector:
     """Return the connector of one host, as if it were the only one, so that the same code checks the settings."""
     host = f"[{place[0]}]" if ":" in place[0] else place[0]
     if not all(map(is_unicode, options.values())):
@@ -94,7 +96,7 @@ def _one(settings: Settings, base: str, user: str, place: tuple[str, int], optio
     return connector_of(settings._replace(scheme=base, secret=text, options=options))
 
 
-def _places(settings: Settings, hosts: str, port: int) -> list[tuple[str, int]]:
+def _hosts_and_ports(settings: Settings, hosts: str, port: int) -> list[tuple[str, int]]:
     places = []
     for text in hosts.split(","):
         found = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:/@\s]+)(?::(\d{1,5}))?", text)
@@ -104,55 +106,57 @@ def _places(settings: Settings, hosts: str, port: int) -> list[tuple[str, int]]:
     return places
 
 
-def _of_client(client: Any) -> Topology:
+def _topology_of_client(client: Any) -> Topology:
     manager = getattr(client, "nodes_manager", None)
     if manager is not None:
-        return _of_cluster(client, manager)
+        return _topology_of_cluster(client, manager)
     pool = client.connection_pool
     if getattr(pool, "sentinel_manager", None) is None:
         return SingleServer(connector_of_client(client))
-    return _of_service(client, pool)
+    return _topology_of_service(client, pool)
 
 
-def _of_service(client: Any, pool: Any) -> Topology:
+def _topology_of_service(client: Any, pool: Any) -> Topology:
     """Return the topology of a client that `Sentinel.master_for` returned."""
-    name, kwargs, sentinels = _named(client), dict(pool.connection_kwargs), pool.sentinel_manager.sentinels
+    name, kwargs, sentinels = _client_name(client), dict(pool.connection_kwargs), pool.sentinel_manager.sentinels
     if not pool.is_master:
         raise InvalidConfig("client", name, "it reads from replicas: pass the client of the primary")
     if getattr(pool.sentinel_manager, "_force_master_ip", None):
         raise InvalidConfig("client", name, "its force_master_ip cannot be copied: pass a URL")
     tls = issubclass(pool.connection_class, redis.SSLConnection | redis.asyncio.SSLConnection)
-    _refuse_unless_plain(name, kwargs)
+    _refuse_connect_func(name, kwargs)
     connectors = [connector_of_client(sentinel) for sentinel in sentinels]
     hosts = ",".join(f"{host}:{port}" for host, port in (sentinel.place for sentinel in connectors))
     url = f"{'rediss' if tls else 'redis'}+sentinel://{hosts}/{pool.service_name}"
     return SentinelService(
-        SentinelPrimary(url, pool.service_name, connectors, Connector(url, copied(kwargs), tls=tls, path=False))
+        SentinelPrimary(
+            url, pool.service_name, connectors, Connector(url, copied_settings(kwargs), tls=tls, path=False)
+        )
     )
 
 
-def _of_cluster(client: Any, manager: Any) -> Topology:
-    name = _named(client)
+def _topology_of_cluster(client: Any, manager: Any) -> Topology:
+    name = _client_name(client)
     kwargs = dict(getattr(client, "connection_kwargs", None) or manager.connection_kwargs)
     nodes = list(manager.startup_nodes.values())
     if getattr(manager, "address_remap", None) is not None:
         raise InvalidConfig("client", name, "its address_remap cannot be copied: pass a URL")
-    _refuse_unless_plain(name, kwargs)
+    _refuse_connect_func(name, kwargs)
     kind = kwargs.get("connection_class", redis.Connection)
     tls = bool(kwargs.get("ssl")) or issubclass(kind, redis.SSLConnection | redis.asyncio.SSLConnection)
     hosts = ",".join(f"{node.host}:{node.port}" for node in nodes)
     url = f"{'rediss' if tls else 'redis'}+cluster://{hosts}"
-    server = Connector(url, copied(kwargs), tls=tls, path=False)
+    server = Connector(url, copied_settings(kwargs), tls=tls, path=False)
     return Cluster(url, [server.at(node.host, node.port) for node in nodes])
 
 
-def _refuse_unless_plain(name: str, kwargs: dict[str, Any]) -> None:
-    ours = getattr(kwargs.get("redis_connect_func"), "__self__", None)
+def _refuse_connect_func(name: str, kwargs: dict[str, Any]) -> None:
+    cluster_client = getattr(kwargs.get("redis_connect_func"), "__self__", None)
     # A cluster client has a connect function of its own (READONLY), which is not needed; no other one can be copied.
-    copyable = isinstance(ours, _CLUSTERS) and getattr(ours, "user_on_connect_func", None) is None
+    copyable = isinstance(cluster_client, _CLUSTERS) and getattr(cluster_client, "user_on_connect_func", None) is None
     if kwargs.get("redis_connect_func") is not None and not copyable:
         raise InvalidConfig("client", name, "its redis_connect_func cannot be copied: pass a URL")
 
 
-def _named(client: Any) -> str:
+def _client_name(client: Any) -> str:
     return f"{type(client).__module__}.{type(client).__name__}"

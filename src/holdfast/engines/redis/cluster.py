@@ -102,7 +102,7 @@ class Cluster:
         return self._known.setdefault(place, self._at(place))
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return None not in self._slots
 
     def nodes(self) -> tuple[Node, ...]:

@@ -112,7 +112,7 @@ class Connector:
         kwargs = self._kwargs
         if limit_s is not None:
             kwargs = kwargs | {name: min(float(kwargs[name]), limit_s) for name in _TIMEOUTS}
-        connection = self._made(kind, kwargs, Retry(NoBackoff(), 0))
+        connection = self._new_connection(kind, kwargs, Retry(NoBackoff(), 0))
         try:
             connection.connect()
             if self._primary:
@@ -121,9 +121,9 @@ class Connector:
             opened: socket.socket | None = connection._sock  # noqa: SLF001 - taken over from here on
         except Exception as error:
             connection.disconnect()
-            raise self.trouble(error) from None
+            raise self.connect_error(error) from None
         if opened is None:
-            raise Unavailable("redis", self._away, f"no connection to {self.url}")
+            raise Unavailable("redis", self._unreachable_reason, f"no connection to {self.url}")
         connection._sock = None  # noqa: SLF001 - so that redis-py neither closes nor uses it
         if not self._path:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -141,7 +141,7 @@ class Connector:
             if self._tls
             else redis.asyncio.Connection
         )
-        connection = self._made(kind, self._kwargs, AsyncRetry(NoBackoff(), 0))
+        connection = self._new_connection(kind, self._kwargs, AsyncRetry(NoBackoff(), 0))
         try:
             await connection.connect()
             if self._primary:
@@ -150,21 +150,21 @@ class Connector:
             writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001 - taken over from here on
         except Exception as error:
             await connection.disconnect(nowait=True)
-            raise self.trouble(error) from None
+            raise self.connect_error(error) from None
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
         connection._writer = connection._reader = None  # noqa: SLF001
         return writer
 
-    def _made(self, kind: Any, kwargs: dict[str, Any], retry: Retry | AsyncRetry) -> Any:
+    def _new_connection(self, kind: Any, kwargs: dict[str, Any], retry: Retry | AsyncRetry) -> Any:
         """Return a connection of redis-py that is not open yet.
 
         The blocking and the asyncio half of redis-py do not have the same settings. The engine leaves out a setting
         that this half lacks only if the user did not set it; otherwise the connection would be less strict than the
         user expects.
         """
-        unknown = kwargs.keys() - _taken_by(kind)
+        unknown = kwargs.keys() - _accepted_settings(kind)
         if any(kwargs[name] for name in unknown):
             names = ", ".join(sorted(name for name in unknown if kwargs[name]))
             raise Unavailable(
@@ -176,20 +176,20 @@ class Connector:
         try:
             return kind(**fitting, retry=retry, **_OWN)
         except Exception as error:  # the constructor reads files, and the process may have no descriptor left
-            raise self.trouble(error) from None
+            raise self.connect_error(error) from None
 
     def _refuse_replica(self, role: Any) -> None:
         if role[0] not in (b"master", "master"):
             raise Unavailable("redis", MOVING, f"{self.url} is named as the primary, but is not one yet")
 
-    def trouble(self, error: BaseException) -> Unavailable:
+    def connect_error(self, error: BaseException) -> Unavailable:
         """Return the `Unavailable` for an error while connecting. It never contains a password."""
         if isinstance(error, Unavailable):
             return error
         code = error_code(str(error))
-        lacks = isinstance(error, redis.exceptions.NoPermissionError) or code == "NOPERM"
-        if lacks or isinstance(error, redis.AuthenticationError) or code in ("WRONGPASS", "NOAUTH"):
-            cause = f": {error}{grant_hint(str(error))}" if lacks else f" refused the credentials: {error}"
+        lacks_right = isinstance(error, redis.exceptions.NoPermissionError) or code == "NOPERM"
+        if lacks_right or isinstance(error, redis.AuthenticationError) or code in ("WRONGPASS", "NOAUTH"):
+            cause = f": {error}{grant_hint(str(error))}" if lacks_right else f" refused the credentials: {error}"
             return Unavailable("redis", UnavailableReason.NO_PERMISSION, f"{self.url}{cause}")
         if code in _REASONS:
             reason = MOVING if self._member and code == "LOADING" else _REASONS[code]
@@ -200,11 +200,13 @@ class Connector:
             )
         if self._tls and not isinstance(error, redis.exceptions.AuthenticationError):
             hint = "; is this a TLS port?" if isinstance(error, TimeoutError | redis.TimeoutError) else ""
-            return Unavailable("redis", self._away, f"{self.url} over TLS: {error or type(error).__name__}{hint}")
-        return Unavailable("redis", self._away, f"{self.url}: {error or type(error).__name__}")
+            return Unavailable(
+                "redis", self._unreachable_reason, f"{self.url} over TLS: {error or type(error).__name__}{hint}"
+            )
+        return Unavailable("redis", self._unreachable_reason, f"{self.url}: {error or type(error).__name__}")
 
     @property
-    def _away(self) -> str:
+    def _unreachable_reason(self) -> str:
         return MOVING if self._member else "unreachable"
 
 
@@ -224,7 +226,7 @@ def reply_error(url: str, error: BaseException, prefix: str = PREFIX) -> Unavail
 
 
 @lru_cache
-def _taken_by(kind: type) -> frozenset[str]:
+def _accepted_settings(kind: type) -> frozenset[str]:
     """Return the settings that a connection class of redis-py accepts."""
     own = [vars(each)["__init__"] for each in kind.__mro__ if "__init__" in vars(each) and each is not object]
     return frozenset(name for each in own for name in inspect.signature(each).parameters)
@@ -258,10 +260,10 @@ def connector_of(settings: Settings) -> Connector:
         raise InvalidConfig("url", settings.url, "the path must be the number of a database")
     if database and int(database) != kwargs.get("db"):
         raise InvalidConfig("url", settings.url, "its path and its option db name different databases")
-    return _of_options(settings, kind, kwargs)
+    return _connector_of_options(settings, kind, kwargs)
 
 
-def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Connector:
+def _connector_of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Connector:
     """Check the options of a URL and return its connector."""
     tls, path = issubclass(kind, redis.SSLConnection), issubclass(kind, redis.UnixDomainSocketConnection)
     for option in settings.options:
@@ -270,7 +272,7 @@ def _of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Connec
         if option not in _OPTIONS and not tls:
             raise InvalidConfig(f"option {option}", NOT_SHOWN, "it needs TLS: use rediss://")
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
-    kwargs = copied(kwargs) | timeouts
+    kwargs = copied_settings(kwargs) | timeouts
     try:
         kind(**kwargs)  # the constructor checks the settings and does not connect
     except (TypeError, ValueError, redis.RedisError):
@@ -303,10 +305,10 @@ def connector_of_client(client: Any) -> Connector:
     else:
         where = f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
         url = f"{'rediss' if kind in tls else 'redis'}://{where}" + (f"/{database}" if database else "")
-    return Connector(url, copied(kwargs), tls=kind in tls, path=kind in path)
+    return Connector(url, copied_settings(kwargs), tls=kind in tls, path=kind in path)
 
 
-def copied(kwargs: dict[str, Any]) -> dict[str, Any]:
+def copied_settings(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that make a connection reach the same server as the same user."""
     return {key: value for key, value in kwargs.items() if key in _COPIED or key.startswith("ssl_")}
 

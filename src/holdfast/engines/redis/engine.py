@@ -161,7 +161,7 @@ class RedisEngine:
 
     @property
     def listening(self) -> bool:
-        """Whether wake-ups arrive already; a closed engine gets no more."""
+        """Whether there is nothing to open: wake-ups arrive already, or the engine is closed."""
         return self._wakeups is not None or self._closed
 
     def listen(self, token: str) -> bool:

@@ -39,20 +39,20 @@ def confirmed(
 
     `None` as the error: every known replica has the writes, also a replica that the client learned of during the call.
     """
-    identity, whole = pool.identity, False
+    identity, with_text = pool.identity, False
     connection = pool.take(_left_s(until_ns))
     while True:
         left_s = _left_s(until_ns)
         wait_ms = max(1, round((left_s - min(_TICK_S, left_s / 2)) * 1000))
         wanted = len(identity.known_replicas(connection.run_id))
-        sent = b"".join([packer.pack(command, whole=whole) for command in commands])
+        sent = b"".join([packer.pack(command, with_text=with_text) for command in commands])
         sent += REPLICATION + packed("WAIT", str(wanted), str(wait_ms))
         *replies, info, confirming = connection.exchange(sent, len(commands) + 2, left_s)
         grown = identity.add_replicas(connection.run_id, Info(info).replicas())
         unknown = any(map(unknown_script, replies))
-        if not grown and (whole or not unknown):
+        if not grown and (with_text or not unknown):
             break
-        whole = whole or unknown
+        with_text = with_text or unknown
     pool.give_back(connection)
     url = pool.node.url
     for reply in (info, confirming):

@@ -21,7 +21,7 @@ def bulk_of(argument: Argument) -> bytes:
 
 @lru_cache(maxsize=64)
 def repeated(value: str | int) -> bytes:
-    """Pack an argument that is mostly the same from one command to the next, such as a holder or a ttl."""
+    """Pack an argument that is usually the same from one command to the next, such as a holder or a ttl; cache it."""
     return bulk(str(value))
 
 

@@ -179,7 +179,7 @@ class RoutingTransport(BaseTransport, Generic[C]):
         if unknown:
             # The first of each kind carries the text of its script, which the server then knows for the others.
             first = {type(commands[at]): at for at in reversed(unknown)}.values()
-            texts = [prefix + pack(commands[at], whole=at in first) for at in unknown]
+            texts = [prefix + pack(commands[at], with_text=at in first) for at in unknown]
             again = (await self._send_all(connections, b"".join(texts), each * len(texts), limit_s))[each - 1 :: each]
             for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply

@@ -101,12 +101,12 @@ class Script:
         self.count = count
         self.counter = counter
 
-    def call(self, *, whole: bool = False) -> bytes:
-        """Pack the command and the script: its hash, or with `whole` its text."""
-        return bulk("EVAL") + bulk(self.text) if whole else b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % self.sha.encode()
+    def call(self, *, with_text: bool = False) -> bytes:
+        """Pack the command and the script: its hash, or with `with_text` its text."""
+        return bulk("EVAL") + bulk(self.text) if with_text else b"$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % self.sha.encode()
 
-    def head(self, keys: int, *, whole: bool = False) -> bytes:
+    def head(self, keys: int, *, with_text: bool = False) -> bytes:
         """Pack everything up to the first key, for a script with a fixed number of arguments."""
         assert self.count is not None
         total = 3 + keys + _CLIENT_ARGUMENTS + self.count
-        return b"*%d\r\n%b%b" % (total, self.call(whole=whole), bulk(str(keys)))
+        return b"*%d\r\n%b%b" % (total, self.call(with_text=with_text), bulk(str(keys)))

@@ -59,7 +59,7 @@ class Packer:
         # A rate limit checks the same keys with the same arguments over and over.
         @lru_cache(maxsize=1024)
         def hit(command: Hit) -> bytes:
-            return self._pack_all(SCRIPTS[Hit], command, whole=False)
+            return self._pack_all(SCRIPTS[Hit], command, with_text=False)
 
         self._hit = hit
         self._head = head
@@ -67,11 +67,13 @@ class Packer:
         self._client_arguments = (self.channel, str(memory_ms))
         self._keys = count
 
-    def pack(self, command: Command, *, whole: bool = False, pops: bool = False, record_only: bool = False) -> bytes:
+    def pack(
+        self, command: Command, *, with_text: bool = False, pops: bool = False, record_only: bool = False
+    ) -> bytes:
         """Return the bytes of a command.
 
-        `whole` sends the text of the script, for a server that does not know it. `pops` is for a waiter that will block
-        on the server instead of listening for its wake-up.
+        `with_text` sends the text of the script, for a server that does not know it. `pops` is for a waiter that will
+        block on the server instead of listening for its wake-up.
         """
         kind = type(command)
         if kind is Acquire:
@@ -83,16 +85,20 @@ class Packer:
         else:
             script = SCRIPTS[kind]
             if script.count is None:
-                return self._hit(command) if kind is Hit and not whole else self._pack_all(script, command, whole=whole)
+                return (
+                    self._hit(command)
+                    if kind is Hit and not with_text
+                    else self._pack_all(script, command, with_text=with_text)
+                )
             text = self._head(kind, command.name, record_only) + script.arguments(command)  # type: ignore[arg-type]
             if kind in WAITABLE:
                 text += _POPPED if pops else _PUBLISHED if command.wait else _NO_WAIT  # type: ignore[union-attr]
-        if whole:
+        if with_text:
             script = SCRIPTS[kind]
-            text = script.head(self._keys, whole=True) + text.removeprefix(script.head(self._keys))
+            text = script.head(self._keys, with_text=True) + text.removeprefix(script.head(self._keys))
         return text
 
-    def _pack_all(self, script: Script, command: Any, *, whole: bool) -> bytes:
+    def _pack_all(self, script: Script, command: Any, *, with_text: bool) -> bytes:
         """Pack a command with any number of arguments, which may be bytes."""
         key = record_key(self.prefix, command.name)
         if script.counter:
@@ -104,7 +110,7 @@ class Packer:
         else:
             keys = 2
             arguments = (key, f"{key}:-", *self._client_arguments, *script.arguments(command))
-        head = b"*%d\r\n%b%b" % (3 + len(arguments), script.call(whole=whole), repeated(keys))
+        head = b"*%d\r\n%b%b" % (3 + len(arguments), script.call(with_text=with_text), repeated(keys))
         return head + b"".join(map(bulk_of, arguments))
 
     def pack_pop(self, command: AcquireCommand, seconds: float) -> bytes:

@@ -46,7 +46,7 @@ class Topology(Protocol):
     on_change: Callable[[], None]
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether there is a node for every name."""
 
     def node_of(self, name: str) -> Node | None:
@@ -97,7 +97,7 @@ class SingleServer:
     """One server that is never replaced by another."""
 
     follows = False
-    whole = True
+    complete = True
 
     def __init__(self, node: Node) -> None:
         self.url, self.wire_s = node.url, node.wire_s

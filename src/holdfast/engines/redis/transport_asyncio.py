@@ -117,7 +117,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
                     connection = await shared.open(limit_s)
                 reply = await connection.send(engine.packer.pack(command), limit_s)
                 if type(reply) is hiredis.ReplyError:
-                    reply = await self._send_whole(shared, connection, command, reply, limit_s)
+                    reply = await self._send_with_text(shared, connection, command, reply, limit_s)
                 answer = answered(type(command), reply)
             except Unavailable as error:
                 answer = await self._follow_one(command, error, until_ns)
@@ -126,7 +126,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
             if acquires and not (type(answer) in POSITIONED and answer.position is not None):  # type: ignore[union-attr]
                 waiter_registry.forget(command.token)  # type: ignore[union-attr]
 
-    async def _send_whole(
+    async def _send_with_text(
         self,
         shared: SharedConnection,
         connection: MultiplexedConnection,
@@ -136,7 +136,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
     ) -> Any:
         """Send the text of the script to a server that did not know it; raise any other error."""
         if unknown_script(reply):
-            reply = await connection.send(self._engine.packer.pack(command, whole=True), limit_s)
+            reply = await connection.send(self._engine.packer.pack(command, with_text=True), limit_s)
         if type(reply) is hiredis.ReplyError:
             raise self._refused(shared.node.url, reply)
         return reply

@@ -112,7 +112,7 @@ class RedisTransport(RoutingTransport[C]):
         engine, topology = self._engine, self._engine.topology
         if topology.follows:
             await self._run_in_thread(lambda: topology.refresh(max(0.01, until_s - monotonic())))
-            if not topology.whole:
+            if not topology.complete:
                 raise Unavailable("redis", MOVING, f"some of the slots of {topology.url} have no server")
         nodes = [self.connections_at(node) for node in topology.nodes()]
         facts = []

@@ -136,7 +136,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         connection = pool.take(limit_s)
         reply = connection.send(engine.packer.pack(command, pops=pops), limit_s)
         if type(reply) is hiredis.ReplyError and unknown_script(reply):
-            reply = connection.send(engine.packer.pack(command, whole=True, pops=pops), limit_s)
+            reply = connection.send(engine.packer.pack(command, with_text=True, pops=pops), limit_s)
         pool.give_back(connection)
         if type(reply) is hiredis.ReplyError:
             raise self._refused(pool.node.url, reply)

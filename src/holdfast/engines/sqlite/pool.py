@@ -20,7 +20,7 @@ from holdfast.rules.pool_state import (
     PoolWaiter,
     PoolWaitingLine,
     Share,
-    chosen,
+    items_of_share,
 )
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ class StoredPool:
         if self._shares >= SHARES_MAX:
             self.reset_shares()
         # Sort as the table does: SQLite writes rows that come in their final order in a fraction of the time.
-        names = sorted(chosen(self.names(), share, self.size))
+        names = sorted(items_of_share(self.names(), share, self.size))
         self._cursor.execute(_ADD_SHARE, (*share, self._id, json.dumps(names)))
         self._shares += 1
 

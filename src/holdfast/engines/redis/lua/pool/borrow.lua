@@ -29,7 +29,7 @@
 local token, ttl, cooldown_ms, tag, ppm = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
 local wanted, wait = tonumber(ARGV[10]), ARGV[11]
 local name, item = taken_by(token)
-if item or waiter_of(token) then free_first() end  -- a token that has an item or a place keeps it, also at maxmemory
+if item or waiter_of(token) then allow_at_maxmemory() end  -- a token that has an item or a place keeps it, also at maxmemory
 if not item or item[BACK] <= now then
   local ended = find_tombstone(token)
   if ended then return { 'refused', ended.why } end

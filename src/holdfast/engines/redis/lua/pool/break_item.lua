@@ -19,7 +19,7 @@
 --@const BROKEN = rules.lease.BROKEN
 --@const NO_SUCH_LEASE = rules.lease.NO_SUCH_LEASE
 local name = ARGV[4]
-free_first()
+allow_at_maxmemory()
 advance()
 local item = load(name)
 if not item or not taken(item) or int(item[FENCE]) ~= ARGV[5] then

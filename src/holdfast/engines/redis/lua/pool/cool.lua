@@ -14,6 +14,7 @@ local function cool_or_free(name, item, cooldown_ms)
   clear_lease(item)
   item[STATE], item[BACK], item[COOLDOWN] = COOLING, now + cooldown_ms * 1000, cooldown_ms
   put(name, item)
+  -- The item may come back earlier than any item that the first waiters know of, so they resend their commands.
   for _, first_waiter in ipairs(first_waiters()) do
     local waiter = waiter_of(first_waiter[2])
     wake(waiter[1], first_waiter[2], waiter[8])

@@ -15,7 +15,7 @@
 --@include pool/tombstones.lua
 --@include pool/commit.lua
 local item = load(ARGV[4])
-free_first()
+allow_at_maxmemory()
 if not item or item[STATE] ~= LENT or item[TOKEN] ~= ARGV[5] or item[BACK] <= now then
   advance()
   commit()

@@ -13,7 +13,7 @@
 --@include pool/advance.lua
 --@include pool/times.lua
 --@include pool/commit.lua
-if contended_before then free_first() end  -- waiters keep their places at maxmemory too
+if contended_before then allow_at_maxmemory() end  -- waiters keep their places at maxmemory too
 advance()
 local just_offered, first = {}, nil
 for _, wakeup in ipairs(wakeups) do just_offered[wakeup[2]] = true end

@@ -19,7 +19,7 @@
 --@include pool/commit.lua
 --@const RELEASED = rules.lease.RELEASED
 local name, token = ARGV[4], ARGV[5]
-free_first()
+allow_at_maxmemory()
 advance()
 local item = load(name)
 if not item or not taken(item) or item[TOKEN] ~= token then

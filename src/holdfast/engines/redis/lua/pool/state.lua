@@ -22,8 +22,8 @@
 -- Returns  nothing; it defines the functions load, put, free, pick and so on for the command.
 --
 -- Twin of rules/pool.py and rules/pool_state.py. The first write of a script decides whether the script succeeds at
--- maxmemory, so commands that free memory begin with `free_first`; after the first write nothing fails. No command reads
--- all items, except `change`, and `collect_share` when a share is used for the first time.
+-- maxmemory, so commands that free memory begin with `allow_at_maxmemory`; after the first write nothing fails. No command
+-- reads all items, except `change`, and `collect_share` when a share is used for the first time.
 
 --@const FREE = rules.pool_state.FREE
 --@const OFFERED = rules.pool_state.OFFERED
@@ -55,7 +55,7 @@ local was = {}      -- name -> { state, token } of each item that was read, as i
 local function int(number) return string.format('%.0f', number) end
 
 -- Delete a key that never exists: a script whose first write frees memory succeeds at maxmemory.
-local function free_first() redis.call('DEL', base .. ':-') end
+local function allow_at_maxmemory() redis.call('DEL', base .. ':-') end
 
 local function share_of(tag, ppm) return ppm >= WHOLE_PPM and '' or int(ppm) .. ':' .. tag end
 

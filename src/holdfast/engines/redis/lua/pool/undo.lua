@@ -15,7 +15,7 @@
 --@include pool/commit.lua
 --@const UNDONE = rules.lease.UNDONE
 local token = ARGV[4]
-free_first()
+allow_at_maxmemory()
 advance()
 if not find_tombstone(token) then add_tombstone(token, TOMBSTONE_US, UNDONE, '') end
 leave_line(token)

@@ -16,6 +16,6 @@ local consumer = live_consumer(ARGV[3])
 if not consumer then return { 'unknown consumer' } end
 consumer[TTL] = tonumber(ARGV[4])
 consumer[EXPIRES] = now + consumer[TTL] * 1000
-free_first()
+allow_at_maxmemory()
 put_consumer(ARGV[3], consumer)
 return 1

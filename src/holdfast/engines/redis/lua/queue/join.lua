@@ -26,7 +26,7 @@ else
     ARGV[1], ARGV[4], ARGV[5], next_fence(1), ttl, now, now + ttl * 1000, false, ARGV[7] == '1', ARGV[8] == '1',
   }
 end
-free_first()  -- a consumer frees memory: a queue that fills the server must not keep it out
+allow_at_maxmemory()  -- a consumer frees memory: a queue that fills the server must not keep it out
 put_consumer(ARGV[3], consumer)
 save()
 return int(consumer[FENCE])

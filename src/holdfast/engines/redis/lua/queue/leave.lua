@@ -28,7 +28,7 @@ end
 redis.call('ZCARD', base .. ':expiries')
 redis.call('ZCARD', base .. ':waiting')
 check_types()
-free_first()
+allow_at_maxmemory()
 store()
 if #entries > 0 then
   redis.call('HDEL', base .. ':messages', unpack(entries))

@@ -87,7 +87,7 @@ end
 if #dead_letters > 0 then redis.call('ZCARD', base .. ':dead_order') end
 check_types()
 if #ended > 0 or #lost > 1 then
-  free_first()
+  allow_at_maxmemory()
   store()
   store_dead_letters(tonumber(ARGV[4]))
   each_part(ended, function(...)

@@ -27,7 +27,7 @@
 --@const RECEIVED = rules.queue.state.RECEIVED
 local BYTES, FIRST_READ = 1048576, 8
 local token, most, lane_count = ARGV[3], math.min(tonumber(ARGV[4]), PART), tonumber(ARGV[8])
-local mine, past_lanes = base .. ':held:' .. token, 9 + lane_count
+local held_key, past_lanes = base .. ':held:' .. token, 9 + lane_count
 local consumer = live_consumer(token)
 if not consumer then return { 'unknown consumer' } end
 local changed = false
@@ -38,7 +38,7 @@ if #due > 0 then
     if text then requeue(due[i], text) end
   end
   check_types()
-  free_first()
+  allow_at_maxmemory()
   store()
   redis.call('ZREM', base .. ':delayed', unpack(due))
   redis.call('HDEL', base .. ':messages', unpack(due))
@@ -49,7 +49,7 @@ end
 -- answer was lost: `unseen` if there are any.
 local found, lost, unseen, quarantined = {}, {}, false, false
 if ARGV[past_lanes] == 'seen' then
-  local newer = redis.call('ZRANGEBYSCORE', mine, '(' .. ARGV[past_lanes + 1], '+inf', 'LIMIT', 0, most)
+  local newer = redis.call('ZRANGEBYSCORE', held_key, '(' .. ARGV[past_lanes + 1], '+inf', 'LIMIT', 0, most)
   for i, text in ipairs(texts_of(newer)) do
     if text then found[#found + 1] = newer[i] end
   end
@@ -60,7 +60,7 @@ elseif ARGV[past_lanes] then
   for i, held in ipairs(fences_of(known, token)) do
     if not held then lost[#lost + 1] = known[i] end
   end
-  for _, entry in ipairs(redis.call('ZRANGE', mine, 0, #known + BATCH_MAX - 1)) do
+  for _, entry in ipairs(redis.call('ZRANGE', held_key, 0, #known + BATCH_MAX - 1)) do
     if not is_known[entry] and #found < most then found[#found + 1] = entry end
   end
   unseen = #found > 0
@@ -85,7 +85,7 @@ if not unseen then
     local consumers, held = redis.call('HLEN', base .. ':consumers'), redis.call('HLEN', base .. ':messages')
     for _, lane in ipairs(lanes) do held = held - (sizes[lane] or redis.call('LLEN', base .. ':ready:' .. lane)) end
     held = held - redis.call('ZCARD', base .. ':delayed') - redis.call('ZCARD', base .. ':behind')
-    local fair = math.ceil((ready + held) / consumers) - redis.call('ZCARD', mine)
+    local fair = math.ceil((ready + held) / consumers) - redis.call('ZCARD', held_key)
     most = math.min(most, math.max(1, math.min(math.ceil(ready / consumers), fair)))
   end
   local done = {}
@@ -123,14 +123,14 @@ if unseen then
   for i = 2, #deliveries, 2 do given[#given + 1] = deliveries[i] end
   for i, score in ipairs(fences_of(given, token)) do answer[5][i] = int(score) end
 end
-redis.call('ZCARD', mine)
+redis.call('ZCARD', held_key)
 if consumer[EXPIRES] <= now then redis.call('ZCARD', base .. ':expiries') end
 check_types()
 
 -- Every key that could have a wrong type was read: from here on the script writes.
 if ARGV[5] == '1' and many == 0 then
   ticket = ticket + 1
-  free_first()  -- a waiting consumer will free memory
+  allow_at_maxmemory()  -- a waiting consumer will free memory
   if redis.call('ZADD', base .. ':waiting', 'NX', ticket, token) == 1 then changed = true end
   answer[2] = redis.call('ZRANK', base .. ':waiting', token)
 else
@@ -138,7 +138,7 @@ else
 end
 
 if #sources > 0 then
-  each_part(deliveries, function(...) redis.call('ZADD', mine, ...) end)
+  each_part(deliveries, function(...) redis.call('ZADD', held_key, ...) end)
   store()
   local taken = at - 1
   for _, source in ipairs(sources) do

@@ -82,7 +82,7 @@ more = more or #expired == COSTLY_BATCH_MAX
 
 if #dead_letters > 0 then redis.call('ZCARD', base .. ':dead_order') end
 check_types()
-free_first()
+allow_at_maxmemory()
 store()
 for _, each in ipairs(shortened) do put_consumer(each[1], each[2]) end
 for token, entries in pairs(reclaimed) do

@@ -2,10 +2,10 @@
 --
 -- KEYS[1], ARGV[1…2]  as queue/state.lua
 --
--- Returns  nothing; it defines the functions free_first, next_fence and save.
+-- Returns  nothing; it defines the functions allow_at_maxmemory, next_fence and save.
 
 -- Delete a key that never exists: a script whose first write frees memory succeeds at maxmemory.
-local function free_first() redis.call('DEL', base .. ':-') end
+local function allow_at_maxmemory() redis.call('DEL', base .. ':-') end
 
 -- Return the first of `many` consecutive fences, all larger than every fence before.
 local function next_fence(many)

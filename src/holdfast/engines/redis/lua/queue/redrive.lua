@@ -48,7 +48,7 @@ end
 if #removed == 1 then return removed end
 redis.call('ZCARD', base .. ':dead_order')
 check_types()
-if operation == 'purge' then free_first() end
+if operation == 'purge' then allow_at_maxmemory() end
 store()
 redis.call('HDEL', base .. ':dead', unpack(removed, 2))
 redis.call('ZREM', base .. ':dead_order', unpack(old_positions))

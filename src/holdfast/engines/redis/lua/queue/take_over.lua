@@ -33,7 +33,7 @@ local text = entry and redis.call('HGET', base .. ':messages', entry)
 if entry and not text then  -- another program has deleted the message: the key's next message becomes its head
   local ready = free_key(key)
   check_types()
-  free_first()
+  allow_at_maxmemory()
   store()
   wake_waiting(ready)
   save()
@@ -54,7 +54,7 @@ local function may_be_alive(ttl)
   return now - next_check > math.max(math.floor(ttl / 3), CHECK_LATE_US)
 end
 
-local mine, message, lane, size, consumer = base .. ':held:' .. token, read(entry, text), nil, nil, nil
+local held_key, message, lane, size, consumer = base .. ':held:' .. token, read(entry, text), nil, nil, nil
 local before = holder ~= '' and redis.call('ZSCORE', base .. ':held:' .. holder, entry) or 0
 if holder == token then return received(entry, before, text) end  -- a second copy of the command
 if holder == '' then
@@ -84,10 +84,10 @@ else
   set_head(key, delivered .. ' ' .. token)
   add_to_counter(RECEIVED, 1)
 end
-redis.call('ZCARD', mine)
+redis.call('ZCARD', held_key)
 check_types()
 
-free_first()
+allow_at_maxmemory()
 store()
 if lane then
   redis.call('LREM', base .. ':ready:' .. lane, 1, entry)
@@ -100,7 +100,7 @@ if consumer then put_consumer(holder, consumer) end
 store_dead_letters(tonumber(ARGV[6]))
 local delivery_fence = delivered and next_fence(1)
 if delivered then
-  redis.call('ZADD', mine, delivery_fence, delivered)
+  redis.call('ZADD', held_key, delivery_fence, delivered)
   redis.call('ZREM', base .. ':waiting', token)
 end
 wake_waiting(ready)

@@ -7,7 +7,8 @@
 --@include queue/parts.lua
 local DIGITS = 16
 
--- Return whether the message has a key, without its text: the entry of such a message is a number and a `k`, so it is longer.
+-- Return whether the message has a key, without reading its text: the entry of a message with a key is a number and a `k`,
+-- so it is longer.
 local function has_key(entry) return #entry > DIGITS end
 
 -- Return the key of a message; nothing if it has none. See queue/message.lua.
