@@ -45,7 +45,7 @@ from holdfast.rules.lease import (
 from holdfast.rules.lease_record import Moment, Tombstone
 from holdfast.rules.pool_state import COOLING, FREE, LENT, OFFERED, ItemRecord, PoolState, PoolWaiter, Share
 from holdfast.rules.result import RuleResult, Wakeup
-from holdfast.rules.rwlock import entry
+from holdfast.rules.rwlock import item_for
 
 # The most items that one command expires. The next command continues, so no command takes long.
 DUE_AT_ONCE = 1000
@@ -134,7 +134,7 @@ def _first_waiters(state: PoolState) -> list[PoolWaiter]:
 
 def _pick(state: PoolState, token: str, share: Share) -> ItemRecord | None:
     """Return the item that this token would get now, or `None`."""
-    return entry(state, token, share.tag) if state.kind == RWLOCK else state.next_free(share)
+    return item_for(state, token, share.tag) if state.kind == RWLOCK else state.next_free(share)
 
 
 def borrow(state: PoolState, command: Borrow, moment: Moment) -> RuleResult:

@@ -169,7 +169,7 @@ def share_size(size: int, ppm: int) -> int:
     return max(1, size * ppm // WHOLE_PPM)
 
 
-def chosen(names: Iterable[str], share: Share, size: int) -> list[str]:
+def items_of_share(names: Iterable[str], share: Share, size: int) -> list[str]:
     """Return the items of a share: the items with the lowest hash of tag and name. So each tag keeps its own items."""
 
     def rank(name: str) -> tuple[str, str]:
@@ -266,7 +266,7 @@ class MemoryPoolState:
         self._offered: dict[str, str] = {}  # token -> client
         self._cooling = self._leaving = 0
         self._free: dict[str, int] = {}
-        self._away: dict[str, int] = {}
+        self._unavailable: dict[str, int] = {}
         self._by_order, self._by_back = _Order(), _Order()
         self._shares: dict[Share, tuple[dict[str, int], _Order]] = {}  # the free items of each share; -1: not free
 
@@ -295,15 +295,15 @@ class MemoryPoolState:
         return None if found is None else self._items[found[1]]
 
     def due(self, now_us: int) -> ItemRecord | None:
-        found = self._by_back.lowest(self._away)
+        found = self._by_back.lowest(self._unavailable)
         return self._items[found[1]] if found is not None and found[0] <= now_us else None
 
     def next_back_us(self) -> int:
-        found = self._by_back.lowest(self._away)
+        found = self._by_back.lowest(self._unavailable)
         return 0 if found is None else found[0]
 
     def last_back_us(self) -> int:
-        return max(self._away.values(), default=0)
+        return max(self._unavailable.values(), default=0)
 
     def put(self, item: ItemRecord) -> None:
         self._forget(item.name)
@@ -315,9 +315,9 @@ class MemoryPoolState:
         if item.state == OFFERED:
             self._offered[item.token] = item.client
         if item.state != FREE:
-            self._away[item.name] = item.back_us
+            self._unavailable[item.name] = item.back_us
             self._by_back.add(item.back_us, item.name)
-            self._by_back.tidy(self._away)
+            self._by_back.tidy(self._unavailable)
             return
         self._free[item.name] = item.order
         self._by_order.add(item.order, item.name)
@@ -341,7 +341,7 @@ class MemoryPoolState:
         self._leaving -= before.leaving
         self._tokens.pop(before.token, None)
         self._offered.pop(before.token, None)
-        self._away.pop(name, None)
+        self._unavailable.pop(name, None)
         self._free.pop(name, None)
         for free, _ in self._shares.values():
             if name in free:
@@ -351,7 +351,7 @@ class MemoryPoolState:
         return [name for name, item in self._items.items() if not item.leaving]
 
     def first(self, limit: int) -> list[ItemRecord]:
-        away = heapq.nsmallest(limit, ((back_us, name) for name, back_us in self._away.items()))
+        away = heapq.nsmallest(limit, ((back_us, name) for name, back_us in self._unavailable.items()))
         free = heapq.nsmallest(limit - len(away), ((order, name) for name, order in self._free.items()))
         return [self._items[name] for _, name in (*away, *free)]
 
@@ -362,7 +362,7 @@ class MemoryPoolState:
         if share not in self._shares:
             if len(self._shares) >= SHARES_MAX:
                 self._shares.clear()
-            free = {name: self._free.get(name, -1) for name in chosen(self.names(), share, self.size)}
+            free = {name: self._free.get(name, -1) for name in items_of_share(self.names(), share, self.size)}
             order = _Order((number, name) for name, number in free.items() if number >= 0)
             self._shares[share] = free, order
         return self._shares[share]

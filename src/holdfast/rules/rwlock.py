@@ -12,7 +12,7 @@ from holdfast.rules.pool_state import FREE, ItemRecord, PoolState
 WRITER = "writer"
 
 
-def entry(state: PoolState, token: str, tag: str) -> ItemRecord | None:
+def item_for(state: PoolState, token: str, tag: str) -> ItemRecord | None:
     """Return the item that this token would hold, or `None` if it must wait."""
     if tag == READ:
         return None if state.find(WRITER) else ItemRecord(f"reader {token}", FREE, 0, leaving=True)

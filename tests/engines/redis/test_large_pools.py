@@ -6,7 +6,7 @@ from pool_twin import NAME, PoolTwin, borrow, change, give_back, send
 import holdfast
 from holdfast.commands import GetPoolStats, PoolHeartbeat
 from holdfast.rules.pool import DUE_AT_ONCE
-from holdfast.rules.pool_state import SHARES_MAX, Share, chosen
+from holdfast.rules.pool_state import SHARES_MAX, Share, items_of_share
 
 MANY = [f"item {number}" for number in range(2500)]
 
@@ -34,7 +34,7 @@ def test_a_share_of_a_large_pool_is_the_one_that_the_rule_chooses(pool, one_serv
 
     Two tags have half of the pool each, so that many items are part of both.
     """
-    wanted = {tag: set(chosen(MANY, Share(tag, 500_000), len(MANY))) for tag in ("acme", "other")}
+    wanted = {tag: set(items_of_share(MANY, Share(tag, 500_000), len(MANY))) for tag in ("acme", "other")}
     lent = [pool.borrow(timeout=0) for _ in range(3)]
     items = [pool.borrow(timeout=0, tag=tag, share=0.5) for tag in wanted]
     assert all(item.name in names for item, names in zip(items, wanted.values(), strict=True))
@@ -55,7 +55,7 @@ def test_the_number_of_remembered_tags_is_bounded(pool, one_server):
             names[number] = item.name
     assert one_server.command("HLEN", "hf2:{large}:pool:shares") <= SHARES_MAX
     for number, name in names.items():
-        assert name == chosen(MANY[:6], Share(f"tag {number}", 0), 6)[0]
+        assert name == items_of_share(MANY[:6], Share(f"tag {number}", 0), 6)[0]
     with pool.borrow(timeout=0, tag="tag 0", share=0) as item:
         assert item.name == names[0]
 

@@ -82,7 +82,7 @@ class OwnerConsumer(ConsumerCore):
         session = self.session
         if self.woken or now_ns >= self.again_ns or session is None or not session.is_live():
             return True
-        return (self.full and room > 0) or (self.draining and self.past_blame_window()) or self.is_unsure(now_ns)
+        return (self.full and room > 0) or (self.draining and self.past_blame_window()) or self.should_compare(now_ns)
 
     def message_lost(self, delivered: Delivered) -> None:
         """Report a lost assignment as an event."""

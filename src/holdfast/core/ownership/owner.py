@@ -242,7 +242,7 @@ class OwnerCore:
             return
         room = max(0, self._most - self.owned)
         consumer.full = not room
-        if not room and not consumer.woken and not consumer.is_unsure(now_ns):
+        if not room and not consumer.woken and not consumer.should_compare(now_ns):
             consumer.waiting_token, consumer.again_ns = "", now_ns + consumer.reconcile_ns
             return
         consumer.woken = True  # until the answer arrives: an interrupted fetch must be repeated
@@ -312,7 +312,7 @@ class OwnerCore:
         except (NotAcquired, NotFound, LeaseLost):
             raise
         except BaseException:
-            consumer.missed += 1  # the engine may have assigned the key to this owner: the next fetch finds it
+            consumer.lost_answers += 1  # the engine may have assigned the key to this owner: the next fetch finds it
             self.wake()
             raise
         consumer.woken = True  # a take-over ends this consumer's wait on the engine: a waiting reader must fetch again

@@ -92,11 +92,11 @@ class ConsumerCore:
         self.held: dict[str, Delivered] = {}  # by entry: messages without an outcome
         self.pending: dict[str, int] = {}  # entries whose outcome the keeper still sends, and until when
         self.interrupted: dict[str, MessageOutcome] = {}  # outcomes whose sending was interrupted
-        self.unsure = False  # an answer may have been lost
-        self.missed = 0  # how many answers to other commands (`TakeOver`) may have been lost
+        self.answer_may_be_lost = False  # of a `Receive`: the consumer may hold unseen messages
+        self.lost_answers = 0  # how many answers to other commands (`TakeOver`) may have been lost
         self._make_message = make_message
         self._buffer: deque[Delivered] = deque()  # received, and not returned to the user yet
-        self._caught_up = 0  # the value of `missed` at the last comparison with the engine
+        self._compared_lost_answers = 0  # the value of `lost_answers` at the last comparison with the engine
         self._seen_fence = 0  # the largest fence of this session, if messages come only by `Receive`
         self._compared_ns = 0  # when the entries were last compared with the engine
         self._restarts = queue.client.engine.restarts
@@ -132,15 +132,19 @@ class ConsumerCore:
         first = _FIRST_LANES[self._fetches % len(_FIRST_LANES)]
         return (first, *(lane for lane in LANES.values() if lane != first))
 
-    def is_unsure(self, now_ns: int) -> bool:
+    def should_compare(self, now_ns: int) -> bool:
         """Return whether to compare the held entries with the engine."""
-        if self.unsure or self.missed != self._caught_up or self.queue.client.engine.restarts != self._restarts:
+        if (
+            self.answer_may_be_lost
+            or self.lost_answers != self._compared_lost_answers
+            or self.queue.client.engine.restarts != self._restarts
+        ):
             return True
         return now_ns >= self._compared_ns + self.reconcile_ns
 
     def known_entries(self, now_ns: int) -> tuple[str, ...] | None:
         """Return the held entries, if it is time to compare them with the engine."""
-        if not self.is_unsure(now_ns):
+        if not self.should_compare(now_ns):
             return None
         for entry, until_ns in tuple(self.pending.items()):  # a copy: other threads add to the dictionary
             if until_ns <= now_ns:
@@ -181,7 +185,11 @@ class ConsumerCore:
             self.pending.clear()
             self.interrupted.clear()
             self._seen_fence = -1 if self.keeps_messages else 0
-            self.unsure, self._compared_ns, self._restarts = False, client.clock.now_ns(), client.engine.restarts
+            self.answer_may_be_lost, self._compared_ns, self._restarts = (
+                False,
+                client.clock.now_ns(),
+                client.engine.restarts,
+            )
             self.session = session
         except BaseException:
             session.undo()
@@ -308,7 +316,7 @@ class ConsumerCore:
             raise Closed
         try:
             session = await self._live_session()
-            now_ns, missed = client.clock.now_ns(), self.missed
+            now_ns, lost_answers = client.clock.now_ns(), self.lost_answers
             known = self.known_entries(now_ns)
             if most:
                 details = (wait, self.quarantine_max(now_ns), known, self._lanes(), self.fair_share)
@@ -316,7 +324,7 @@ class ConsumerCore:
                 most = BATCH_MAX if known is not None else 0
                 details = (False, False, known, () if most else self._lanes(), True)
             command = Receive(queue.name, session.token, min(most, BATCH_MAX), *details, self._seen_fence)
-            self.unsure = True  # until the answer arrives
+            self.answer_may_be_lost = True  # until the answer arrives
             session.delivered = True  # before this line, an interrupt undoes the session
             answer = await answer_of(client.transport.apply(command))
         except Unavailable as error:
@@ -325,14 +333,18 @@ class ConsumerCore:
             client.emit("unavailable", queue.name, detail=str(error))
             now_ns = client.clock.now_ns()
             return FetchResult([], None, now_ns + jittered(PATIENT.longest_ns, now_ns), answered=False)
-        self.unsure = False
+        self.answer_may_be_lost = False
         if isinstance(answer, NotHeld):
             session.lose(answer.reason, answer.detail)
             return FetchResult([], None, client.clock.now_ns() + PATIENT.shortest_ns, answered=False)
 
         assert isinstance(answer, Received)
         if known is not None:
-            self._compared_ns, self._restarts, self._caught_up = now_ns, client.engine.restarts, missed
+            self._compared_ns, self._restarts, self._compared_lost_answers = (
+                now_ns,
+                client.engine.restarts,
+                lost_answers,
+            )
             self._report_lost(answer.lost)
         messages = await self.read(session, answer.deliveries)
         if self._seen_fence >= 0:  # after `read`: if an interrupt comes earlier, the engine sends the messages again
@@ -379,9 +391,9 @@ class ConsumerCore:
                 detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
                 queue.client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
         if unreadable:
-            self.unsure = True  # after an interrupt here, the consumer holds messages that it has not seen
+            self.answer_may_be_lost = True  # after an interrupt here, the consumer holds messages that it has not seen
             await self.record_outcomes(session, tuple(unreadable))
-            self.unsure = False
+            self.answer_may_be_lost = False
         return [each for each in found if self.held.setdefault(each.held.entry, each) is each]
 
     async def record_outcomes(

@@ -201,7 +201,7 @@ class WorkerCore:
 
         If the first copy of a fetch arrives after the second, the two take more messages than the worker has room for.
         """
-        if not self.consumer.is_unsure(self._client.clock.now_ns()):
+        if not self.consumer.should_compare(self._client.clock.now_ns()):
             return False
         result = await self.consumer.fetch(0, wait=False)
         self._ended.extend((delivered, Release()) for delivered in result.messages)

@@ -73,7 +73,7 @@ _SENTENCES = {
 
 def check_pages(name: str, most: int = PAGE) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
     """Yield a command for each page of every part; return the faults at the end."""
-    return _Check(name, most).all()
+    return _Check(name, most).check_all_parts()
 
 
 class _Check:
@@ -91,8 +91,8 @@ class _Check:
         self._found: dict[str, set[str]] = defaultdict(set)  # kind of fault -> values
         self._messages = 0
 
-    def all(self) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
-        yield from self._each(MESSAGES, self._store)
+    def check_all_parts(self) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
+        yield from self._read_part(MESSAGES, self._store)
         self._messages = len(self._places)
         yield from self._consumers()
         for _ in range(2):  # twice if messages are in no place: a failover may have undone their delivery
@@ -101,8 +101,8 @@ class _Check:
             if not self._orphans:
                 break
         for part in (KEY_HEADS, KEY_LINES, DEAD_ORDER):
-            yield from self._each(part)
-        yield from self._each(DEAD_LETTERS, lambda _, ids: self._dead_letters.update(ids))
+            yield from self._read_part(part)
+        yield from self._read_part(DEAD_LETTERS, lambda _, ids: self._dead_letters.update(ids))
         doubled = yield from self._find_doubled()
         yield from self._find_double_heads()
         return self._result(doubled)
@@ -112,7 +112,7 @@ class _Check:
     def _command(self, part: str, which: str = "", at: str = "0", candidates: Sequence[str] = ()) -> CheckConsistency:
         return CheckConsistency(self._name, part, which, at, self._most, tuple(candidates))
 
-    def _each(
+    def _read_part(
         self, part: str, read: Callable[[str, Sequence[str]], None] | None = None, which: str = ""
     ) -> Generator[CheckConsistency, ConsistencyPage, None]:
         at, place = "0", f"{part} {which}" if which else part
@@ -156,13 +156,13 @@ class _Check:
 
     def _consumers(self) -> Pages:
         tokens: dict[str, None] = {}
-        yield from self._each(CONSUMERS, lambda _, found: tokens.update(dict.fromkeys(found)))
+        yield from self._read_part(CONSUMERS, lambda _, found: tokens.update(dict.fromkeys(found)))
         for token in tokens:
-            yield from self._each(HELD, self._add_to_place, token)
+            yield from self._read_part(HELD, self._add_to_place, token)
 
     def _all_places(self) -> Pages:
         for part in (DELAYED, BEHIND):
-            yield from self._each(part, self._add_to_place)
+            yield from self._read_part(part, self._add_to_place)
         page = yield self._command(LANES)
         for lane in page.values:
             yield from self._lane(lane)

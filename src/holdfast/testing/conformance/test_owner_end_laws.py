@@ -57,7 +57,7 @@ def test_a_key_that_the_engine_forgot_is_lost_although_its_owner_lives(face):
         first, second = added(owner, 2)
         token, entry = first.token, first._held.entry
         assert peer.say(RecordOutcomes("sessions", token, (MessageOutcome(entry, RELEASE, 60_000),))).lost == ()
-        owner._core.consumers[0].unsure = True
+        owner._core.consumers[0].answer_may_be_lost = True
         event = owner.next(20)
         assert isinstance(event, AssignmentLost)
         assert event.assignment.key == first.key

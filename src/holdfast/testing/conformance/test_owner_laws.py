@@ -95,7 +95,7 @@ def test_assignments_may_end_while_known_entries_are_collected():
         sys.setswitchinterval(1e-6)
         try:
             thread.start()
-            consumer.unsure = True
+            consumer.answer_may_be_lost = True
             for _ in range(20_000):
                 assert consumer.known_entries(1)
         finally:
