@@ -218,6 +218,7 @@ class Client:
         return self._left
 
     async def _end(self) -> None:
+        """End waiters, lose the leases that are still held, stop the keeper, and close the transport."""
         self.state = ABORTING
         self.transport.wake_all()
         await self._sleep_until(lambda: not self._pending(), self.clock.now_ns() + WIRE_NS)

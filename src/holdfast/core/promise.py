@@ -72,6 +72,7 @@ class PromiseWatch:
         return bool(events)
 
     def _check_promise(self, now_ns: int, until_ns: int) -> None:
+        """Look up the promise if the check is due, and emit an event if it has changed."""
         if now_ns - self._watched_ns > _GAP_NS:
             self._next_check_ns = now_ns + CHECK_EVERY_NS
         self._watched_ns = now_ns

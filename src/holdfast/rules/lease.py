@@ -125,6 +125,7 @@ def acquire(record: Record, command: Acquire, moment: Moment) -> Step:
 
 
 def _wait(before: Record, record: Record, holder: HolderRecord, command: Acquire, moment: Moment) -> Step:
+    """Answer that another holder has the lease; add the waiter to the line, keep its place, or remove it."""
     place = record.waiters.place(command.token)
     if command.wait and place is None:
         waiter = Waiter(command.token, moment.client, command.holder, command.ttl_ms, moment.now_us)

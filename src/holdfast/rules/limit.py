@@ -163,6 +163,7 @@ def _current_log(log: Log, period_us: int, now_us: int) -> Log:
 
 
 def _log_retry_us(log: Log, rate: tuple[int, int], cost: int, now_us: int) -> int:
+    """Return how long until a hit of this cost fits into the window; 0 if it fits now."""
     count, period_us = rate
     excess = log.total + cost - count
     if excess <= 0:

@@ -107,6 +107,7 @@ class BuildDir:
         return None
 
     def _read(self, path: Path, record_path: Path) -> BuildResult | None:
+        """Return the build that a record describes; `None` if the record is missing, unreadable or of another key."""
         try:
             descriptor = os.open(record_path, _READ)
         except OSError:
@@ -143,6 +144,7 @@ class BuildDir:
         return StagingDir(path, lock)
 
     def _make_staging_dir(self, fence: int) -> Path:
+        """Remove leftovers of this key, and create the directory to build in."""
         self._make(self._staging)
         for leftover in self._staging.iterdir():
             is_older = leftover.name.startswith(self._key_hash) and _fence_in(leftover.name) < fence
@@ -181,6 +183,7 @@ class BuildDir:
         return built
 
     def _publish_by_rename(self, tree: Path, record: dict[str, Any], bad: BuildResult | None) -> BuildResult:
+        """Publish a tree by a rename; return the build of another process if that came first."""
         self._write(tree / RECORD, record)
         _sync(tree)
         failpoints.point("build.before-publish")

@@ -150,6 +150,7 @@ async def build_once(
 async def _build(
     request: BuildRequest, build: Callable[[Staging], Awaitable[object]], lease: LeaseBase, run_blocking: RunBlocking
 ) -> BuildResult:
+    """Build in a staging directory and publish the result; remove the directory in any case."""
     build_dir = request.build_dir
     await run_blocking(partial(domain.tidy, request.directory))
     bad: BuildResult | None = await run_blocking(build_dir.find)

@@ -178,6 +178,7 @@ class Keeper:
     # The thread.
 
     def _work(self) -> None:
+        """Run rounds until the keeper is stopped, or has been idle for `_IDLE_MAX_NS`."""
         idle_since_ns = self._clock.now_ns()
         while True:
             # The keeper checks again a second after this round. If every new lease woke the keeper during a round,
@@ -326,6 +327,7 @@ class Keeper:
                 self._report_expired()
 
     def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool) -> None:
+        """Renew these leases in one exchange, and apply each answer to its lease."""
         sent_ns = self._clock.now_ns()
         # The holder trusts the lease for the ttl in the command, even if another thread changes the ttl of the lease.
         sent = [(lease, lease.ttl_ms) for lease in leases]
@@ -366,6 +368,7 @@ class Keeper:
         return max(_RETRY_NS, min(KEEPER.longest_ns, left_ns // 4))
 
     def _send_heartbeats(self, now_ns: int) -> None:
+        """Send the heartbeats that are due in one exchange, and apply each answer."""
         due = self._heartbeats.due(now_ns)
         answers = self._send_all([schedule.command for schedule in due]) if due else []
         for schedule, answer in zip(due, answers, strict=True):

@@ -144,6 +144,7 @@ class LimiterBase:
         return decision
 
     async def _decide(self, key: str, cost: int, *, take: bool) -> Decision:
+        """Ask the engine for a decision; by the policy while the engine is unavailable."""
         command, client, local = self._command(key, cost, take=take), self._client, self._local
         if client.state is CLOSED:
             raise Closed

@@ -271,6 +271,7 @@ class OwnerCore:
         self._drop(max(0, answer.held - room))
 
     async def _sleep(self, waker: Waker, until_ns: int) -> None:
+        """Sleep until a wake-up for a waiting consumer, an event, or the next fetch is due."""
         client = self.client
         at_ns = min(until_ns, *(consumer.again_ns for consumer in self.consumers))
         waiting = [consumer for consumer in self.consumers if consumer.waiting_token and not consumer.woken]
@@ -323,6 +324,7 @@ class OwnerCore:
         return _handed_out(consumer, claimed)
 
     async def _take_over(self, consumer: OwnerConsumer, session: ConsumerSession, key: str) -> Received:
+        """Send `TakeOver`; return its delivery, or raise the error for a refusal."""
         queue = consumer.queue
         command = TakeOver(queue.name, session.token, key, queue.attempts_max, queue.dead_max)
         answer = await send_safely(self.client, command)

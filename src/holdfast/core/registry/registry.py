@@ -318,6 +318,7 @@ class RegistryWatch:
                 return found
 
     def _compared(self, now: dict[str, RegistryEntry], passed_s: float) -> list[RegistryChange]:
+        """Return the changes since the last check, in the order of keys."""
         before = self._before or {}
         found = [RegistryChange("claimed", key, each, None) for key, each in now.items() if key not in before]
         for key, each in before.items():

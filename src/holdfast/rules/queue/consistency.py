@@ -92,6 +92,7 @@ class _Check:
         self._messages = 0
 
     def check_all_parts(self) -> Generator[CheckConsistency, ConsistencyPage, ConsistencyChecked]:
+        """Yield the commands of the whole check, in an order in which moving messages cause no false fault."""
         yield from self._read_part(MESSAGES, self._store)
         self._messages = len(self._places)
         yield from self._consumers()
@@ -115,6 +116,7 @@ class _Check:
     def _read_part(
         self, part: str, read: Callable[[str, Sequence[str]], None] | None = None, which: str = ""
     ) -> Generator[CheckConsistency, ConsistencyPage, None]:
+        """Yield the commands for the pages of one part, and pass the values of each page to `read`."""
         at, place = "0", f"{part} {which}" if which else part
         while True:
             page = yield self._command(part, which, at)
