@@ -1,6 +1,6 @@
-"""Clients for commands that only look: they create no file.
+"""Clients for commands that only read: they create no file.
 
-A typing error in a path must lead to an error, not to a new empty place where nothing is held.
+A typing mistake in a path must lead to an error, not to a new empty file in which nothing is held.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Load a command's module when the command is called, so that `holdfast --help` imports none of them.
 
-A command is a plain function with typer's annotations that returns an exit code. Typer parses the arguments and no
-more: `deferred` makes typer return the finished call, and `holdfast.cli.app.main` runs it, so that errors, signals and
-broken pipes are handled in one place.
+A command is a plain function with typer's annotations that returns an exit code. Typer only parses the arguments:
+`deferred` makes typer return the finished call, and `holdfast.cli.app.main` runs it, so that one place handles errors,
+signals and broken pipes.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class NameView(NamedTuple):
         return self.info.holder is not None or bool(self.info.waiters)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form for programs. It has no tokens: a process that knows a token could end the lease."""
+        """Return the form for programs, without tokens: a process that knows a token could end the lease."""
         held = self.info.holder
         return {
             "name": self.name,

@@ -1,7 +1,7 @@
 """Two forms of every answer: tables for people, JSON for programs.
 
-Text that users chose (names, labels, reasons) is printed as plain text: none of its control characters and no markup
-reaches the terminal.
+This module prints text that users chose (names, labels, reasons) as plain text: none of its control characters and no
+markup reaches the terminal.
 """
 
 from __future__ import annotations

@@ -203,11 +203,11 @@ class Administration(Protocol):
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         """Return names of leases that begin with `prefix`, without keys of registries; with `kind`, of pools or queues.
 
-        It may scan, and it blocks: for people and tools only.
+        The call may scan, and it blocks: only people and tools make it.
         """
 
     def examine(self) -> EngineReport:
-        """Return the state of the engine for `holdfast doctor`. It may scan, and it blocks."""
+        """Return the state of the engine for `holdfast doctor`. The call may scan, and it blocks."""
 
     def watch_expiries(
         self,

@@ -11,7 +11,7 @@ This module also handles the failures of a connection:
   on a new connection if the broken one had been idle.
 - A connection that breaks during the commit may have changed everything: the answer is `ReplyLost`, and the core
   resends the same command with the same token.
-- A server whose `server_id` differs from the last one seen was restarted, or another server took its place. It may have
+- A server whose `server_id` differs from the last one seen has restarted, or another server took its place. It may have
   forgotten everything: the client counts the restart and reports `engine_restarted`.
 
 The base keeps leases. An engine that keeps more overrides `RemoteTransport.apply_rule` for the other kinds of rules.

@@ -1,6 +1,6 @@
 """A guard for your own resource: the rule and the newest stamp, without any I/O.
 
-It has no lock. Call `admit` inside the lock, transaction or task that makes the write of the resource one step;
+The guard has no lock. Call `admit` inside the lock, transaction or task that makes the write of the resource one step;
 otherwise a newer holder may write in between.
 """
 

@@ -1,7 +1,8 @@
 """Fixtures for pytest: engines, worker processes, pause points and a history.
 
-A test cleans up whatever it started, however it ends: processes, servers, files, armed pause points. A test run that
-uses no fixture of this plugin pays nothing for it: this module imports no other module of Holdfast before that.
+The fixtures clean up what a test started, however the test ends: processes, servers, files, armed pause points. A test
+run that uses no fixture of this plugin pays nothing for it: this module imports no other module of Holdfast before
+that.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker, for projects that refuse unknown ones."""
+    """Declare the marker, for projects that refuse unknown markers."""
     config.addinivalue_line("markers", "holdfast_engines(*engines): the engines of holdfast_engine; all without it")
 
 

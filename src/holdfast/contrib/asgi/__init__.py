@@ -4,7 +4,7 @@
     app = RateLimit(app, hf, "10/second; 100/minute")
     app = Webhook(app, hf, github, path="/hooks/github")
 
-It is plain ASGI, for Starlette, FastAPI and all other ASGI frameworks. It needs no other package.
+The middleware is plain ASGI, for Starlette, FastAPI and all other ASGI frameworks. It needs no other package.
 """
 
 from holdfast.contrib.asgi.connection import Connection

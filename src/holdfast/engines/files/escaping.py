@@ -1,8 +1,8 @@
 """From a name to the one path component that stands for it.
 
-A name is any text and never a path. Lower-case letters, digits and a few signs stay; every other byte is written in
-hexadecimal, capital letters included, so that two names never collide on a filesystem that ignores case. No result
-begins with a dot or contains a slash.
+A name is any text and never a path. Lower-case letters, digits and a few signs stay; `folder_of` writes every other
+byte in hexadecimal, capital letters included, so that two names never collide on a filesystem that ignores case. No
+result begins with a dot or contains a slash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The topology for a URL, or for the user's own redis-py client.
 
-Commas separate several hosts. All of them are checked before the first connection. The error for an invalid URL never
-repeats a part of it that may be secret.
+Commas separate several hosts. `topology_of` checks all of them before the first connection. The error for an invalid
+URL never repeats a part of the URL that may be secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def namespace_of(settings: Settings) -> str:
 
 
 def location_of(settings: Settings, topology: Topology) -> str:
-    """Return the address that identifies the lock domain: with the database, also if the URL has it as an option."""
+    """Return the address that identifies the lock domain.
+
+    It contains the database, also if the URL has it as an option.
+    """
     db, not_in_url = topology.any_node().db, settings.source is not None and topology.follows
     return f"{topology.url}?db={db}" if db and (not_in_url or "db" in settings.options) else topology.url
 
@@ -77,7 +80,10 @@ def topology_of(settings: Settings) -> Topology:
 
 
 def _sentinel_credentials(settings: Settings) -> str:
-    """Return the sentinels' user for the URL; not as options, which some versions of redis-py decode twice."""
+    """Return the credentials of the sentinels, as the part of a URL before the host.
+
+    They are not passed as options, because some versions of redis-py decode options twice.
+    """
     user, password = (settings.options.get(name, "") for name in _SENTINEL_OPTIONS)
     if not is_unicode(user + password):
         raise InvalidConfig("url", settings.url, UNREADABLE)

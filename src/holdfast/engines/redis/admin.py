@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _STEP = "1000"
 _SCAN_S = 20.0
-# Keys of other layouts.
+# Keys of other layouts, and keys of pools and queues, which stay without an expiry.
 _OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:")
 _LASTING = re.compile(rf"\}}:(?:{POOL}|{QUEUES})(?::|$)")
 _CLOCK_FAR_S = 5.0
@@ -92,7 +92,7 @@ def _examine_one(connection: _AdminConnection, key_prefix: str) -> EngineReport:
 
 
 class _AdminConnection:
-    """A connection for one command of a person."""
+    """A connection to one node, for one command of the command line tool."""
 
     def __init__(self, node: Node) -> None:
         self._url = node.url

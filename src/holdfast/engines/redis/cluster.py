@@ -214,7 +214,7 @@ class Cluster:
         return tuple(self._at(place) for place in dict.fromkeys(slot_map.places) if place is not None)
 
     def _agreed(self) -> SlotMap:
-        """Return the slot map, if all servers that answer have the same one. It takes no lock, so no refresh waits."""
+        """Return the slot map, if all servers that answer have the same one. Take no lock, so that no refresh waits."""
         reports, refusals, trouble = [], [], ""
         for node in self._candidates():
             try:

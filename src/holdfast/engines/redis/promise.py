@@ -111,7 +111,7 @@ TABLE = (
     PromiseRule(
         lambda facts: facts.cluster is True,
         CLIENTS,
-        "a part of a cluster that is cut off goes on granting for the node timeout",
+        "a part of a cluster that is cut off continues to grant leases for the node timeout",
         caveats=(_FAILED_OVER, _LATE_CLOCK),
         fences_grow=False,
     ),

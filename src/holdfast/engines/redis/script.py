@@ -6,7 +6,7 @@ A line of a Lua file that begins with `--@` is filled in when the script is load
     --@inline lease/write.lua                 that file, each time: statements, not definitions
     --@const OFFER_US = rules.lease.OFFER_US  `local OFFER_US = 1000000`: the value that the Python rule has
 
-So no constant is written down twice. Comments are not sent to the server.
+So every constant is defined once, in Python. The loader removes comments before a script is sent to the server.
 """
 
 from __future__ import annotations

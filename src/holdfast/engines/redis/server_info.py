@@ -1,7 +1,7 @@
 """Facts about a server: the commands that read them, and how their replies are parsed.
 
-A server may refuse: managed services hide CONFIG, and a user may lack the right. A fact that was not read stays unknown
-and is never guessed.
+A server may refuse: managed services hide CONFIG, and a user may lack the right. A fact that the client could not read
+stays unknown; the client never guesses it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check that every message of a stored queue is in exactly one place and in its order, and that the totals are right.
+"""Check that every message of a stored queue is in exactly one place and in order, and that the totals are right.
 
 The check reads every message.
 """

@@ -5,7 +5,7 @@
 --
 -- Returns  nothing; the command that follows does.
 --
--- Twin of rules/budget.py: the account.
+-- Twin of rules/budget.py: Account, advance.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

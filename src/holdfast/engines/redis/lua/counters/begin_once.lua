@@ -5,7 +5,7 @@
 --
 -- Returns  {'done marker', marker, 1} | as lease/acquire.lua
 --
--- Twin of rules/once.py: compound.
+-- Twin of rules/once.py: begin.
 
 local marker = redis.call('GET', KEYS[1] .. ':o')
 if marker then return { 'done marker', marker, 1 } end

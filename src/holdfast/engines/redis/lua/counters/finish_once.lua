@@ -8,7 +8,7 @@
 --
 -- Returns  as lease/release.lua
 --
--- Twin of rules/once.py: compound. Only the copy of the command that releases stores the marker: a later copy must not
+-- Twin of rules/once.py: finish. Only the copy of the command that releases stores the marker: a later copy must not
 -- restore a marker that was deleted since.
 
 --@include lease/record.lua

@@ -4,7 +4,7 @@
 --
 -- Returns  nothing; it defines the functions members, reset_shares and next_free.
 --
--- Twin of rules/pool_state.py: chosen. Only this file and pool/change.lua read the whole pool; they do so in few calls.
+-- Twin of rules/pool_state.py: items_of_share. Only this file and pool/change.lua read the whole pool, in few calls.
 
 --@const SHARES_MAX = rules.pool_state.SHARES_MAX
 local BATCH = 1000
