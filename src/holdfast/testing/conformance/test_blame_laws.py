@@ -21,7 +21,7 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import GetStats
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import passing
-from holdfast.testing.conformance.owner_steps import TTL_S, added, open_sessions, sessions
+from holdfast.testing.conformance.ownership_steps import TTL_S, added, open_sessions, sessions
 
 pytestmark = pytest.mark.capability("queues")
 

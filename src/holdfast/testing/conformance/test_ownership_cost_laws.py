@@ -8,7 +8,7 @@ from holdfast import Assigned, OwnerStopped
 from holdfast.commands.queue import ConsumerHeartbeat, Receive, RecordOutcomes
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
-from holdfast.testing.conformance.owner_steps import TTL_S, added, open_sessions, sessions
+from holdfast.testing.conformance.ownership_steps import TTL_S, added, open_sessions, sessions
 
 pytestmark = pytest.mark.capability("queues")
 

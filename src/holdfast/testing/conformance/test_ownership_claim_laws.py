@@ -11,7 +11,7 @@ from holdfast.core.ownership.consumer import OwnerConsumer
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
 from holdfast.testing.conformance.faults import Fault, Interrupted
-from holdfast.testing.conformance.owner_steps import added, claimed, open_sessions, sessions
+from holdfast.testing.conformance.ownership_steps import added, claimed, open_sessions, sessions
 
 pytestmark = pytest.mark.capability("queues")
 

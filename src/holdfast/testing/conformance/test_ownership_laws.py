@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import Assigned, AssignmentLost, Backoff, InvalidConfig, InvalidName, NotOwner
-from holdfast.testing.conformance.owner_steps import TTL_S, added, open_sessions, sessions
+from holdfast.testing.conformance.ownership_steps import TTL_S, added, open_sessions, sessions
 
 pytestmark = pytest.mark.capability("queues")
 

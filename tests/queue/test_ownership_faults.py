@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from owner_children import TTL_S, sessions
+from ownership_children import TTL_S, sessions
 
 from holdfast.testing import eventually
 
 WAIT_S = 60
-CHILDREN = Path(__file__).with_name("owner_children.py")
+CHILDREN = Path(__file__).with_name("ownership_children.py")
 
 
 @pytest.fixture

@@ -1,3 +1,0 @@
-"""The owner laws, on the engines of this repository."""
-
-from holdfast.testing.conformance.test_owner_laws import *
