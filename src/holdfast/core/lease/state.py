@@ -2,7 +2,8 @@
 
 A lease is trusted until *the moment before the command was sent* + ttl - margin, on the holder's own clock. A lost
 lease stays lost. Only the methods of `LeaseCore` write the state, so a reader finds here every way in which a lease may
-end, and why a lease was reported as lost.
+end, and why a lease was reported as lost. Two decisions are elsewhere: a consumer session in doubt
+(`core/queue/session.py`) and the loss of a single message (`core/queue/message.py`).
 
 The names of this class without a leading underscore are the internal interface of a lease: the keeper, the client and
 the features use them. They are not part of the API (see `LeaseBase._internal`).
@@ -83,6 +84,7 @@ class LeaseCore:
     # The values of a new lease. They are class attributes, because most leases never change most of them.
     state: LeaseState = ENDED  # until `__init__` has finished: an interrupted `__init__` makes no lease
     delivered = False  # true once a caller has the lease; before that, an error undoes the lease
+    _unit = "item"  # of a pool; for errors
     since_ns = 0
     deadline_ns = 0
     due_ns = 0

@@ -12,10 +12,10 @@ redelivered too early or too late:
 - `consumers.leave`: requeue at the end of a consumer. On Redis: `lua/queue/leave.lua`.
 - `messages.record_outcomes`: retry with its delay, and release. On Redis: `lua/queue/outcomes.lua`. The client computes
   the delay of a retry (`core/queue/outcomes.py`, `Backoff.delay_ms`).
-- `messages.receive`: delivers held messages again if the answer that brought them was lost (`_compare_known`). On
-  Redis: `lua/queue/receive.lua`.
+- `messages.receive`: makes delayed messages ready when their delay ends. It delivers held messages again to the same
+  consumer if the answer that brought them was lost (`_compare_known`). On Redis: `lua/queue/receive.lua`.
 - The interval and the grace of a check: `core/queue/queue.py`, `reclaim_command`. SQLite finds proof of death in
-  `engines/sqlite/engine.py`.
-- The consumer's own view of its session, and when a worker starts or abandons a message: `core/queue/session.py` and
-  `core/queue/worker.py`.
+  `engines/sqlite/dispatch.py` (`_apply_to_queue`) and `engines/sqlite/engine.py` (`_look_at`).
+- The consumer's own view of its session: `core/queue/session.py`. A worker that stops gives messages back to the queue,
+  also while a handler thread still runs after the stop grace: `core/queue/worker.py` (`_wind_down`).
 """

@@ -37,6 +37,7 @@ from holdfast.commands.queue import (
     StoredDeadLetter,
     StoredMessage,
 )
+from holdfast.rules.lease import EXPIRED
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.queue.state import (
     ACKED,
@@ -60,7 +61,7 @@ from holdfast.rules.result import RuleResult, Wakeup
 RESULT_MEMORY_MS = 60_000
 # How long a consumer may take to drain for a message in quarantine before the engine asks another consumer.
 DRAIN_US = 30_000_000
-UNKNOWN_CONSUMER = NotHeld("expired", "this consumer was declared dead, or the engine has forgotten it")
+UNKNOWN_CONSUMER = NotHeld(EXPIRED, "this consumer was declared dead, or the engine has forgotten it")
 
 
 def next_fence(state: QueueState, moment: Moment, count: int = 1) -> int:
