@@ -217,6 +217,8 @@ def test_relative_links_lead_to_files_and_headings():
         ("docs/once.md", "idempotency key|deduplication"),
         ("docs/pools.md", "semaphore|connection pool|read-write lock"),
         ("docs/registry.md", "service registry"),
+        ("docs/ownership.md", "sticky assignment|partition assignment|work leasing"),
+        ("docs/build.md", "build once|install once|shared directory"),
         ("docs/cli.md", "cron"),
     ],
 )
