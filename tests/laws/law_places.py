@@ -1,6 +1,7 @@
 """The places on which this repository runs the laws: every engine, on real servers and groups of servers.
 
-A new engine joins with one line in `PLACES` here and one in `tests/support/places.py` (`open_place`). The servers start when the first law needs them.
+A new engine joins with one line in `PLACES` here and one in `tests/support/places.py` (`open_place`). The servers start
+when the first law needs them.
 """
 
 import itertools

@@ -179,9 +179,7 @@ def test_a_check_finds_two_heads_of_a_key_and_keys_without_a_head():
     harness.publish("3")
     ready = harness.state._lanes[""]
     ready["1000"] = ready["1"]._replace(id="4")
-    assert harness.answer_to("a", CheckConsistency("q")).faults == (
-        "1 keys have more than one first message",
-    )
+    assert harness.answer_to("a", CheckConsistency("q")).faults == ("1 keys have more than one first message",)
     ready.pop("1000")
     ready.pop("1")
     assert harness.answer_to("a", CheckConsistency("q")).faults == ("1 keys have no first message",)

@@ -14,8 +14,8 @@ This module also handles the failures of a connection:
 - A server whose `server_id` differs from the last one seen has restarted, or another server took its place. It may have
   forgotten everything: the client counts the restart and reports `engine_restarted`.
 
-The base keeps leases. An engine that keeps more derives its transports from `RemoteBlocking` and `RemoteAsyncio`, returns
-them from `keeper`, `blocking` and `asyncio`, and overrides `apply_rule` for the other kinds of rules.
+The base keeps leases. An engine that keeps more derives its transports from `RemoteBlocking` and `RemoteAsyncio`,
+returns them from `keeper`, `blocking` and `asyncio`, and overrides `apply_rule` for the other kinds of rules.
 """
 
 from __future__ import annotations
