@@ -1,6 +1,6 @@
 """Settings from a URL and the environment, checked before any I/O.
 
-`connect()` without a URL uses `$HOLDFAST_URL`; if that is not set either, the embedded engine in the user's state
+`connect()` without a URL uses `$HOLDFAST_URL`; if that is not set either, the SQLite file in the user's state
 directory. A password never leaves this module in readable form: only the result of `shown_url` may be logged.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.clock import SYSTEM, Clock, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig
@@ -23,6 +23,22 @@ URL_VARIABLE = "HOLDFAST_URL"
 NOT_SHOWN = "(not shown)"
 FENCE_MEMORY_S = 60.0
 FENCE_MEMORY_MIN_S = 1.0
+
+
+class RedisClient(Protocol):
+    """A client object of redis-py, blocking or asyncio: `Redis`, or what `Sentinel.master_for` returns."""
+
+    @property
+    def connection_pool(self) -> object:
+        """The pool whose settings Holdfast copies."""
+
+
+class RedisClusterClient(Protocol):
+    """A `RedisCluster` of redis-py, blocking or asyncio."""
+
+    @property
+    def nodes_manager(self) -> object:
+        """The servers of the cluster, whose settings Holdfast copies."""
 
 
 class Secret(str):
@@ -55,8 +71,11 @@ class Settings(NamedTuple):
 
     def refuse_options(self) -> None:
         """Raise `InvalidConfig` for any option: an option without effect is a mistake. The error hides its value."""
-        for option in self.options:
-            raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme} takes no options")
+        for option, value in self.options.items():
+            if option == "namespace":
+                rule = f"{self.scheme}:// takes no namespace; only redis:// and valkey:// take one, in all their forms"
+                raise InvalidConfig("option namespace", value, rule)
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme}:// takes no options")
 
     def refuse_clock(self) -> None:
         """Raise `InvalidConfig` if the caller passed a clock of its own: only the memory engine can use one."""
@@ -116,7 +135,8 @@ def _read(
     if "#" in text:
         raise InvalidConfig("url", shown_url(text), "it contains a #; in a path or a password, write %23")
     if not parts.scheme:
-        raise InvalidConfig("url", shown_url(text), "it must begin with a scheme, as in sqlite:///path or memory://")
+        rule = f"it must begin with a scheme, as in sqlite:///path or memory://{server_hint(shown_url(text))}"
+        raise InvalidConfig("url", shown_url(text), rule)
     path = unquote(parts.netloc + parts.path)
     if "\x00" in path or not is_unicode(path):
         raise InvalidConfig("url", shown_url(text), "it contains a NUL or an unpaired surrogate")
@@ -159,6 +179,13 @@ def shown_url(url: Any) -> str:
         rest = rest.rpartition("@")[2]
     location = rest.partition("?")[0].partition("#")[0]
     return f"{scheme}{found}{location}"
+
+
+def server_hint(url: str) -> str:
+    """Return a hint for an address without a scheme, such as `localhost:6379`, to end an error with; else no text."""
+    host, _, port = url.rpartition(":")
+    is_address = bool(host) and "/" not in host and port.partition("/")[0].isdecimal()
+    return f"; did you mean redis://{url}?" if is_address else ""
 
 
 def url_of(scheme: str, path: str | os.PathLike[str]) -> str:

@@ -103,6 +103,10 @@ _NO_SINGLE_HOLDER = {
 }
 
 
+# The same for a semaphore: it has permits, and no items.
+PERMIT = "permit"
+_ALL_PERMITS_HELD = "the first permit stays held for another {:.3f} s unless renewed"
+
 # Why an owner could not claim a key.
 _UNCLAIMED = {
     "owned": "it is held by {holder} under fence {fence}",
@@ -110,6 +114,13 @@ _UNCLAIMED = {
     "delayed": "its delay has not ended",
     "dead": "its consumer died in the last attempt, and it is a dead letter now",
 }
+
+
+def _published_before(sent: tuple[str, ...]) -> str:
+    """Return the end of a message that says how many messages a call published before its error."""
+    if not sent:
+        return ""
+    return f"; {len(sent)} messages were published before" if len(sent) > 1 else "; 1 message was published before"
 
 
 class HoldfastError(Exception):
@@ -135,7 +146,7 @@ class Unavailable(HoldfastError):
         self.retryable = reason not in LASTING
 
     def __str__(self) -> str:
-        before = f"; {len(self.sent)} messages were sent before" if self.sent else ""
+        before = _published_before(self.sent)
         detail = f": {self.detail}" if self.detail else ""
         return f"engine {self.engine} is unavailable ({self.reason}){detail}{before}"
 
@@ -155,7 +166,10 @@ class ReplyLost(Unavailable):
 
 
 class NotAcquired(HoldfastError, TimeoutError):
-    """Another holder kept the lease until the timeout. With `queue`: the owner could not claim the key `name` of it."""
+    """Another holder kept the lease until the timeout. With `queue`: the owner could not claim the key `name` of it.
+
+    `unit`: what the name has several of, "item" (of a pool) or "permit" (of a semaphore).
+    """
 
     retryable = True
 
@@ -169,6 +183,7 @@ class NotAcquired(HoldfastError, TimeoutError):
         waited: float = 0.0,
         remaining: float | None = None,
         queue: str = "",
+        unit: str = "item",
     ) -> None:
         super().__init__(name)
         self.name = name
@@ -178,6 +193,7 @@ class NotAcquired(HoldfastError, TimeoutError):
         self.waited = waited
         self.remaining = remaining
         self.queue = queue
+        self.unit = unit
 
     def __str__(self) -> str:
         if self.queue:
@@ -187,7 +203,9 @@ class NotAcquired(HoldfastError, TimeoutError):
             left = "" if self.remaining is None else f" for another {self.remaining:.3f} s unless renewed"
             more = f", held by {self.holder} under fence {self.fence}{left}"
         elif self.reason in _NO_SINGLE_HOLDER and (self.remaining or self.reason == EMPTY_POOL):
-            more = f"; {_NO_SINGLE_HOLDER[self.reason].format(self.remaining or 0.0)}"
+            permits = self.unit == PERMIT and self.reason == "all busy"
+            end = _ALL_PERMITS_HELD if permits else _NO_SINGLE_HOLDER[self.reason]
+            more = f"; {end.format(self.remaining or 0.0)}"
         else:
             more = ""
         return f"lease {self.name!r} was not acquired ({self.reason}) after {self.waited:.3f} s{more}"
@@ -285,14 +303,20 @@ class Fenced(HoldfastError):
 
 
 class NotOwner(HoldfastError):
-    """The caller does not hold this name: another holder has it, or the caller's lease has ended."""
+    """The caller does not hold this name: another holder has it, or the caller's lease has ended.
 
-    def __init__(self, name: str, detail: str = "") -> None:
+    `message`: the id of the message of the queue `name` that the caller has already finished, if that is the reason.
+    """
+
+    def __init__(self, name: str, detail: str = "", *, message: str = "") -> None:
         super().__init__(name, detail)
         self.name = name
         self.detail = detail
+        self.message = message
 
     def __str__(self) -> str:
+        if self.message:
+            return f"message {self.message} of queue {self.name!r} was {self.detail}"
         return f"{self.name!r} is not held by the caller" + (f": {self.detail}" if self.detail else "")
 
 
@@ -336,18 +360,23 @@ class NotPermitted(HoldfastError):
 
 
 class DomainMismatch(HoldfastError):
-    """Another lock domain guards the resource, so this lock would not exclude its holders. Nothing was written."""
+    """Another lock domain guards the resource, so this lock would not exclude its holders. Nothing was written.
 
-    def __init__(self, resource: str, guarded_by: str, configured: str) -> None:
-        super().__init__(resource, guarded_by, configured)
+    `guarded_by`, `configured`: the URLs of the two engines, without passwords. `marker`: the path of the marker file.
+    """
+
+    def __init__(self, resource: str, guarded_by: str, configured: str, marker: str = "") -> None:
+        super().__init__(resource, guarded_by, configured, marker)
         self.resource = resource
         self.guarded_by = guarded_by
         self.configured = configured
+        self.marker = marker
 
     def __str__(self) -> str:
+        marker = f"the marker file {self.marker}" if self.marker else "the marker file"
         return (
             f"{self.resource} is guarded by {self.guarded_by}, but this client is connected to {self.configured}. "
-            "Connect to that URL, spelled the same, or remove the marker file if no process uses it"
+            f"Connect to that URL, spelled the same, or remove {marker} if no process uses the directory"
         )
 
 
@@ -369,8 +398,8 @@ class QueueFull(HoldfastError):
         return QueueFull(self.name, self.size, self.bound, sent)
 
     def __str__(self) -> str:
-        before = f"; {len(self.sent)} messages were sent before" if self.sent else ""
-        return f"queue {self.name!r} is full: {self.size} of {self.bound} messages{before}"
+        unit = "message" if self.bound == 1 else "messages"
+        return f"queue {self.name!r} is full: {self.size} of {self.bound} {unit}{_published_before(self.sent)}"
 
 
 class BuildFailed(HoldfastError):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.core.queue.dlq import DeadLetter
     from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, PeekedMessage, QueueStats
     from holdfast.core.registry.registry import RegistryChange, RegistryEntry
+    from holdfast.errors import LossReason, UnavailableReason
 
 _HOMES = {
     "holdfast.blocking": ("LossEvent", "OnceClaim", "Permit", "RWLease", "RWLockMode", "RegistryLease"),
@@ -35,6 +36,7 @@ _HOMES = {
     "holdfast.core.queue.dlq": ("DeadLetter",),
     "holdfast.core.queue.queue": ("ConsistencyReport", "ConsumerStatus", "PeekedMessage", "QueueStats"),
     "holdfast.core.registry.registry": ("RegistryChange", "RegistryEntry"),
+    "holdfast.errors": ("LossReason", "UnavailableReason"),
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "LeaseStatus",
     "LockDomain",
     "LossEvent",
+    "LossReason",
     "OnceClaim",
     "PeekedMessage",
     "Permit",
@@ -60,6 +63,7 @@ __all__ = [
     "RegistryEntry",
     "RegistryLease",
     "Staging",
+    "UnavailableReason",
 ]
 
 

@@ -63,6 +63,18 @@ def test_an_error_about_a_namespace_names_the_argument(monkeypatch, tmp_path):
     with pytest.raises(InvalidConfig) as refused:
         holdfast.connect(namespace="tenant")
     assert refused.value.setting == "option namespace"
+    assert refused.value.rule.startswith("sqlite:// takes no namespace; only redis:// and valkey:// take one")
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "me:hunter2@localhost:6379", "127.0.0.1:6379"])
+def test_an_address_without_a_scheme_gets_a_hint(url):
+    """Most tools take `host:port`, so a user writes it here too; the hint shows no password."""
+    address = url.rpartition("@")[2]
+    with pytest.raises(InvalidConfig, match=rf"; did you mean redis://{address}\?$") as refused:
+        holdfast.connect(url)
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(InvalidConfig, match=r"the entry-point group holdfast\.engines$"):
+        holdfast.connect("redi://localhost:6379")
 
 
 @pytest.mark.parametrize(

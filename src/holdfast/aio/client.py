@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.aio.queue import Queue
+    from holdfast.config import RedisClient, RedisClusterClient
     from holdfast.core.build.build_dir import BuildResult
     from holdfast.core.build.build_once import Staging
     from holdfast.core.build.domain import LockDomain
@@ -415,7 +416,7 @@ class Holdfast:
 
 
 async def connect(
-    url: str | None = None,
+    url: str | RedisClient | RedisClusterClient | None = None,
     *,
     label: str = "",
     info: dict[str, Any] | None = None,
@@ -427,8 +428,8 @@ async def connect(
 ) -> Holdfast:
     """Open an engine and return a client for the running event loop.
 
-    `url`: the engine, such as `redis://host:6379` or `sqlite:///path`; by default `$HOLDFAST_URL`, else the embedded
-        engine of this user on this host.
+    `url`: the engine, such as `redis://host:6379` or `sqlite:///path`, or a client object of redis-py, whose settings
+        are copied; by default `$HOLDFAST_URL`, else the SQLite file of this user on this host.
     `label`, `info`: text and a dictionary that describe this process to people, in `holdfast ls` and in errors.
     `observer`: a function that is called with every `Event`; it must return quickly.
     `fence_memory`: seconds for which the last fence of an unused name is remembered.

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.blocking.queue import Queue
+    from holdfast.config import RedisClient, RedisClusterClient
     from holdfast.core.build.build_dir import BuildResult
     from holdfast.core.build.build_once import Staging
     from holdfast.core.build.domain import LockDomain
@@ -410,7 +411,7 @@ class Holdfast:
 
 
 def connect(
-    url: str | None = None,
+    url: str | RedisClient | RedisClusterClient | None = None,
     *,
     label: str = "",
     info: dict[str, Any] | None = None,
@@ -422,8 +423,8 @@ def connect(
 ) -> Holdfast:
     """Open an engine and return a client.
 
-    `url`: the engine, such as `redis://host:6379` or `sqlite:///path`; by default `$HOLDFAST_URL`, else the embedded
-        engine of this user on this host.
+    `url`: the engine, such as `redis://host:6379` or `sqlite:///path`, or a client object of redis-py, whose settings
+        are copied; by default `$HOLDFAST_URL`, else the SQLite file of this user on this host.
     `label`, `info`: text and a dictionary that describe this process to people, in `holdfast ls` and in errors.
     `observer`: a function that is called with every `Event`; it must return quickly.
     `fence_memory`: seconds for which the last fence of an unused name is remembered.

@@ -61,7 +61,7 @@ class Client:
 
     def __init__(
         self,
-        url: str | None,
+        url: str | config.RedisClient | config.RedisClusterClient | None,
         *,
         face: str,
         label: str,
@@ -136,12 +136,14 @@ class Client:
         if self.state in (ABORTING, CLOSED):
             raise Closed
 
-    def refuse_without(self, capability: Capability) -> None:
-        """Raise `InvalidConfig` if the engine does not declare the capability."""
+    def refuse_without(self, capability: Capability, feature: str = "") -> None:
+        """Raise `InvalidConfig` if the engine does not declare the capability.
+
+        `feature`: the plural of what the caller wants, if the capability has another name.
+        """
         if capability not in self.engine.capabilities:
-            raise InvalidConfig(
-                self._url_setting, self.url, f"{self.engine.name} keeps leases and no {capability}: {ALTERNATIVES}"
-            )
+            rule = f"{self.engine.name} keeps leases and no {feature or capability}: {ALTERNATIVES}"
+            raise InvalidConfig(self._url_setting, self.url, rule)
 
     async def send(self, command: Command) -> Answer:
         """Send one command that belongs to no lease, once, and return its answer."""

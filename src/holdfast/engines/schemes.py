@@ -18,6 +18,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.config import server_hint
 from holdfast.engines.interface import EngineDriver
 from holdfast.errors import HoldfastError, InvalidConfig
 
@@ -75,6 +76,7 @@ def find_driver(scheme: str, url: str = "") -> EngineDriver:
     if not entries:
         known = ", ".join(sorted({*ENGINES, *(entry.name for entry in _entries(path))}))
         rule = f"the scheme must be one of {known}; a package can add one through the entry-point group {GROUP}"
+        rule += server_hint(shown)
         raise InvalidConfig("url", shown, rule)
     if len(entries) > 1:
         raise _contested(shown, scheme, _claims(scheme, path))

@@ -337,8 +337,11 @@ def test_a_directory_that_is_guarded_elsewhere_is_refused(one, other, tmp_path):
     """Another server or database is another lock domain: clients of two domains must not share a directory."""
     with holdfast.connect(one) as client, holdfast.connect(other) as stranger:
         assert client.domain(tmp_path).id == client.domain(tmp_path).id
-        with pytest.raises(DomainMismatch):
+        with pytest.raises(DomainMismatch) as refused:
             stranger.domain(tmp_path)
+    guarded, configured = refused.value.guarded_by, refused.value.configured
+    assert guarded != configured
+    assert all(url.startswith("redis") and " " not in url for url in (guarded, configured))
 
 
 @pytest.mark.parametrize(

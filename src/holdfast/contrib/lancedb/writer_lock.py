@@ -170,4 +170,5 @@ def _table_state(access: WriteAccess, before: int) -> str:
 def _refuse_unguarded(directory: Path) -> None:
     marked = domain.read(directory)
     if marked is not None:
-        raise DomainMismatch(str(directory), f"{marked.engine} {marked.place}", "no engine at all (off)")
+        marker = str(directory / domain.MARKER)
+        raise DomainMismatch(str(directory), domain.url_of_domain(marked), "no engine at all (off)", marker)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.config import url_of
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import retry_denied, share_with_group, unavailable_error
 from holdfast.names import new_token
@@ -65,8 +66,23 @@ def enter(client: Client, directory: Path) -> LockDomain:
     own = LockDomain(new_token(), client.engine.name, client.engine.location())
     found = read(directory) or _mark(directory, own)
     if (found.engine, found.place) != (own.engine, own.place):
-        raise DomainMismatch(str(directory), f"{found.engine} {found.place}", f"{own.engine} {own.place}")
+        raise DomainMismatch(
+            str(directory), url_of_domain(found), url_of_domain(own, client.url), str(directory / MARKER)
+        )
     return found
+
+
+def url_of_domain(domain: LockDomain, url: str = "") -> str:
+    """Return the URL of the domain's engine, without a password, for errors.
+
+    `url`: the URL of a client of the engine; some engines have a location from which no URL can be made.
+    """
+    if "://" in domain.place:  # an address of servers, and the namespace behind it
+        address, _, namespace = domain.place.partition(" ")
+        return f"{address}{'&' if '?' in address else '?'}namespace={namespace}" if namespace else address
+    if domain.engine == "file":
+        return f"{url or 'file://'} (the directory with the id {domain.place})"
+    return url_of(domain.engine, domain.place)
 
 
 def _mark(directory: Path, domain: LockDomain) -> LockDomain:

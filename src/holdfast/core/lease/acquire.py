@@ -263,6 +263,7 @@ class AcquireSteps(LeaseCore):
             fence=answer.fence,
             waited=waited_s,
             remaining=answer.remaining_ms / 1000,
+            unit=self._unit,
         )
         if answer.holder == client.packed:
             refusal.add_note(

@@ -38,7 +38,7 @@ class RWLockModeBase(LockBase):
     _internal = frozenset(("leases_of",))
 
     def __init__(self, client: Client, name: str, *, mode: str, **settings: Any) -> None:
-        client.refuse_without(Capability.POOLS)
+        client.refuse_without(Capability.POOLS, "read-write locks")
         self.mode = mode
         self._options = PoolOptions(RWLOCK)
         super().__init__(client, name, **settings)

@@ -14,7 +14,7 @@ from holdfast.core.lease.lock import LockBase
 from holdfast.core.pool.options import BorrowOptions, PoolOptions
 from holdfast.core.pool.pool import ItemBase, PoolCommands
 from holdfast.engines import Capability
-from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.errors import PERMIT, HoldfastError, InvalidConfig
 from holdfast.rules.pool import OTHER_PERMITS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SemaphoreBase(PoolCommands, LockBase):
     """A lock's settings, and the number of permits."""
 
     def __init__(self, client: Client, name: str, *, permits: int, **settings: Any) -> None:
-        client.refuse_without(Capability.POOLS)
+        client.refuse_without(Capability.POOLS, "semaphores")
         self._options = PoolOptions(SEMAPHORE, permits=_checked(permits))
         super().__init__(client, name, **settings)
 
@@ -56,6 +56,8 @@ class SemaphoreBase(PoolCommands, LockBase):
 
 class PermitBase(ItemBase):
     """The lease of a permit. Its name is the semaphore's name; the permit also has a number."""
+
+    _unit = PERMIT
 
     @property
     def number(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import duration_ms
-from holdfast.commands.queue import ACK, REJECT, RELEASE, VERIFY, MessageOutcome
+from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, VERIFY, MessageOutcome
 from holdfast.core.lease.state import ENDED, RELEASING
 from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.outcomes import Reject, Release, Retry, checked_reason, failed_attempt, outcome_of, readable
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from holdfast.core.queue.consumer import ConsumerCore
     from holdfast.core.queue.queue import QueueCore
     from holdfast.core.queue.session import ConsumerSession
+
+
+_FINISHED = {ACK: "acked", RETRY: "retried", RELEASE: "released", REJECT: "rejected"}
 
 
 class HeldMessage:
@@ -69,7 +72,7 @@ class HeldMessage:
     def check(self) -> None:
         """Raise `LeaseLost` if the message is finished, or another consumer may have it."""
         if self.outcome:
-            detail = f"message {self.id} is finished: {self.outcome}"
+            detail = f"message {self.id} was {self._finished()}"
             raise LeaseLost(self.queue.name, self.fence, LossReason.RELEASED, detail=detail)
         self.session.check()
         if self.is_lost():
@@ -78,9 +81,12 @@ class HeldMessage:
     def check_unfinished(self) -> None:
         """Raise an error if the message is finished, or belongs to a parent process."""
         if self.outcome:
-            raise NotOwner(self.queue.name, f"message {self.id} is already finished: {self.outcome}")
+            raise NotOwner(self.queue.name, self._finished(), message=self.id)
         if self.session.is_forked():
             raise self.session.loss()
+
+    def _finished(self) -> str:
+        return f"already {_FINISHED[self.outcome]}"
 
     def loss(self) -> LeaseLost:
         """Return the error for a message that the consumer no longer holds."""

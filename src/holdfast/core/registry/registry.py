@@ -50,7 +50,8 @@ _WHERE = "where"
 class RegistryEntry(NamedTuple):
     """An entry with its owner. `seconds`: how long the owner has held it; `remaining`: how much longer unless renewed.
 
-    An entry is false, so that `if lease := registry.claim(key):` is true only for a successful claim.
+    `registry`: the name of the registry. An entry is false, so that `if lease := registry.claim(key):` is true only for
+    a successful claim.
     """
 
     key: str
@@ -59,6 +60,7 @@ class RegistryEntry(NamedTuple):
     seconds: float
     remaining: float
     group: str = ""
+    registry: str = ""
 
     @property
     def info(self) -> dict[str, Any]:
@@ -78,7 +80,7 @@ class RegistryEntry(NamedTuple):
         """Raise `NotAcquired`: only the owner of the key may enter a block."""
         why = "handed off to another" if self.reserved else "busy"
         fields = {"holder": str(self.owner), "fence": self.fence, "remaining": self.remaining}
-        raise NotAcquired(self.key, reason=why, **fields)  # type: ignore[arg-type]
+        raise NotAcquired(f"{self.registry}/{self.key}", reason=why, **fields)  # type: ignore[arg-type]
 
     def __exit__(self, *failure: object) -> None:
         """Never reached."""
@@ -161,11 +163,12 @@ class RegistryBase:
                 # The answer names the owner, but not since when it holds the key.
                 now = await lease_info(client, lease.name)
                 owner = now.holder or LeaseParty(answer.holder, "", answer.fence, 0, answer.remaining_ms)
-                return entry_of(lease.key, owner)
+                return entry_of(self.name, lease.key, owner)
             if isinstance(answer, HandedOff):
                 _refuse(lease, began_ns, f"handed off to {answer.successor}")
                 successor = Holder("", 0, 0, answer.successor)
-                return RegistryEntry(lease.key, successor, 0, 0.0, answer.remaining_ms / 1000)
+                left_s = answer.remaining_ms / 1000
+                return RegistryEntry(lease.key, successor, 0, 0.0, left_s, registry=self.name)
             if isinstance(answer, AtCapacity):
                 reason = f"its group already has {answer.size} entries"
                 _refuse(lease, began_ns, reason)
@@ -206,7 +209,7 @@ class RegistryBase:
     async def _owner(self, key: str) -> RegistryEntry | None:
         """Return the entry of the key, or `None` without an owner."""
         now = await lease_info(self._client, self._lease_name_of_key(key))
-        return None if now.holder is None else entry_of(key, now.holder)
+        return None if now.holder is None else entry_of(self.name, key, now.holder)
 
     async def _entries(
         self, prefix: str = "", group: str | None = None, owner: Holder | None = None
@@ -215,7 +218,7 @@ class RegistryBase:
         index_name = _KEYS if group is None else f"g:{checked_key('group', group)}"
         if owner is not None and group is None:
             index_name = f"o:{_identity(owner)}"
-        found = [entry_of(entry[1:], party) for entry, party in await self._list(index_name, _KEYS + prefix)]
+        found = [entry_of(self.name, entry[1:], party) for entry, party in await self._list(index_name, _KEYS + prefix)]
         # The Lua scripts sort by the locale of the server, so sort again.
         found.sort(key=lambda each: each.key)
         return [each for each in found if owner is None or _identity(each.owner) == _identity(owner)]
@@ -272,11 +275,11 @@ def checked_key(what: str, value: object) -> str:
     raise InvalidName(value, f"a {what} must be text, and not empty")
 
 
-def entry_of(key: str, party: LeaseParty) -> RegistryEntry:
-    """Return the entry of a key that this party holds."""
+def entry_of(registry: str, key: str, party: LeaseParty) -> RegistryEntry:
+    """Return the entry of a key of the registry that this party holds."""
     owner = Holder.unpacked(party.holder)
     group = str(owner.info.get("group", ""))
-    return RegistryEntry(key, owner, party.fence, party.since_ms / 1000, party.remaining_ms / 1000, group)
+    return RegistryEntry(key, owner, party.fence, party.since_ms / 1000, party.remaining_ms / 1000, group, registry)
 
 
 def _refuse(lease: RegistryLeaseBase, began_ns: int, why: str) -> None:

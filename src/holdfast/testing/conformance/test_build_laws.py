@@ -240,8 +240,10 @@ def test_a_directory_that_another_engine_guards_is_refused_before_any_write(face
 
     assert sorted(store.rglob("*")) == before
     assert len(runs) == 1
-    assert face.place.engine in refusal.value.guarded_by
-    assert str(store) in str(refusal.value)
+    assert client.domain(store).engine == face.place.engine
+    assert "://" in refusal.value.guarded_by
+    assert refusal.value.configured == url
+    assert str(store / ".holdfast-domain") in str(refusal.value)
 
 
 @pytest.mark.acceptance("C-2", "A0-30")

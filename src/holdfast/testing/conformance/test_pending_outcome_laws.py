@@ -255,7 +255,7 @@ def test_an_outage_during_publish_many_names_what_was_published(face):
     wire = face.wire(client)
     wire.let_pass(Publish, 2)
     wire.fail(Publish)
-    with pytest.raises(Unavailable, match="256 messages were sent before") as cut:
+    with pytest.raises(Unavailable, match="256 messages were published before") as cut:
         queue.publish_many(range(300))
 
     assert (len(cut.value.sent), cut.value.retryable) == (256, False)

@@ -43,7 +43,7 @@ def test_a_block_is_never_entered_without_owning_the_key(face):
 
     with pytest.raises(NotAcquired) as refusal, theirs.claim("42"):
         raise AssertionError("entered")
-    assert (refusal.value.name, refusal.value.fence) == ("42", lease.fence)
+    assert (refusal.value.name, refusal.value.fence) == ("conversations/42", lease.fence)
     assert refusal.value.holder == str(lease.holder)
     assert not theirs.claim("42").reserved
     lease.hand_off("server 3", within=60)

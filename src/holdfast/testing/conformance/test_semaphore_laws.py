@@ -28,6 +28,7 @@ def test_each_holder_has_its_own_permit_and_no_more_enter(face):
     with pytest.raises(NotAcquired) as refusal:
         gpu.acquire(timeout=0)
     assert (refusal.value.name, refusal.value.reason) == ("gpu", "all busy")
+    assert "the first permit stays held for another" in str(refusal.value)
     waiting = face.start(gpu.acquire)
     until_waiting(gpu, 1)
     permits[1].release()
