@@ -18,8 +18,8 @@ _CAVEATS = (
         "tests/engines/sqlite/test_location.py::test_a_network_filesystem_is_refused_by_name",
     ),
     Caveat(
-        "a power cut may lose the last commits: no lease, for every holder dies with the host, but idempotency "
-        "markers, rate limits and budgets; fences still grow, by the clock",
+        "a power cut may lose the last commits, such as messages, idempotency keys, rate limits and budgets. Leases "
+        "stay safe, because every holder ends with the host and fences grow by the clock",
         "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",
     ),
 )
