@@ -97,8 +97,7 @@ class Cluster:
         return self._slots[slot_of(key)]
 
     def node_at(self, host: str, port: int, sender: Node) -> Node:
-        here = getattr(sender, "place", self._seeds[0].place)
-        place = (host or here[0], port)
+        place = (host or sender.place[0], port)
         return self._known.setdefault(place, self._at(place))
 
     @property

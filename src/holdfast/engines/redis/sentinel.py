@@ -53,6 +53,10 @@ class SentinelPrimary:
         self._address: tuple[str, int] | None = None
         self.forked()
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self._address or self._server.place
+
     def forked(self) -> None:
         self._guard = threading.Lock()
 

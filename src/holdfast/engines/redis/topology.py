@@ -24,6 +24,10 @@ class Node(Protocol):
     wire_s: float
     db: int
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The host and the port."""
+
     def open_socket(self, limit_s: float | None = None) -> socket.socket:
         """Return a connected, authenticated socket."""
 
