@@ -190,6 +190,8 @@ def test_bad_usage_is_refused_before_anything_is_started(local):
         ("ls", b"\xff"): "valid Unicode",
         ("demo", "--url", "bogus://"): "the scheme must be one of",
         ("ls", "--colour"): "No such option",
+        ("--url", "memory://", "ls"): "No such option: --url; put it after the command",
+        ("queue", "--json", "ls"): "No such option: --json; put it after the command",
         ("lock", "x"): "No such command 'lock'",
         ("ls", "--url", "http://localhost"): "the scheme must be one of",
         ("ls", "--url", "redis://user:hunter2@host:port"): "it is not a valid URL",

@@ -88,6 +88,7 @@ def holdfast(
 # Older and newer releases of typer define this class in different places.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_EVERYWHERE = ("--url", "--json")  # options of every command, and of no group
 _DASHES = "put -- before the program, and the name before it: holdfast run NAME -- CMD"
 
 
@@ -157,6 +158,10 @@ def _after_dashes(arguments: list[str]) -> list[str] | None:
 def _report_usage(error: Any, arguments: list[str], *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     line = error.format_message().rstrip(".") + errors.refused_value(error)
+    if getattr(error, "option_name", "") in _EVERYWHERE and isinstance(
+        getattr(context, "command", None), typer.core.TyperGroup
+    ):
+        line += "; put it after the command"
     if arguments[:1] == ["run"] and "--" not in arguments and _DASHES not in line:
         line += f"; {_DASHES}"
     more = f"; see `{context.command_path} --help`" if context else ""

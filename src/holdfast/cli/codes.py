@@ -45,7 +45,7 @@ MEANINGS = {
     MAX_HOLD: "`run`: the program was ended because it held the lease for longer than --max-hold",
     CANNOT_RUN: "`run`: the program was found, but cannot be executed",
     NO_PROGRAM: "`run`: no such program",
-    SIGNAL: "128 + n: signal n ended the command; for `run`: it ended the program",
+    SIGNAL: "128 + n: signal n ended the command, or the program that `run` had started",
 }
 
 
