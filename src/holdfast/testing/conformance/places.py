@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast import config
 from holdfast.core.step import run
-from holdfast.engines import open_engine
+from holdfast.engines import find_driver, open_engine
 from holdfast.engines.interface import Capability
 from holdfast.errors import InvalidConfig
 from holdfast.testing.clock import ManualClock
@@ -57,6 +57,7 @@ def _fresh(url):
     """Return the URL with a part that is fresh for every test."""
     if any(each in url for each in FRESH):
         return url
+    find_driver(url.partition(":")[0].lower(), config.shown_url(url))  # an unknown scheme is the first thing to correct
     candidates = [url + "{unique}"] if url.endswith("://") else []
     candidates.append(url + ("&" if "?" in url else "?") + "namespace={unique}")
     for candidate in candidates:

@@ -23,7 +23,11 @@ def test_an_engine_returns_its_promise(face):
     assert promise == other.promise()
     assert promise.engine == face.place.engine
     assert promise.scope in ("process", "host", "hosts")
-    assert promise.fifo is ("fifo" not in face.place.lacks)
+    declared = "fifo" not in face.place.lacks
+    assert promise.fifo is declared, (
+        f"promise().fifo is {promise.fifo}, but the engine {'declares' if declared else 'does not declare'} "
+        "Capability.FIFO; change one of them"
+    )
     assert face.place.fences_grow in (None, promise.fences_grow)
     assert promise.reasons != ()
     order = "first in, first out" if promise.fifo else "in no promised order"
