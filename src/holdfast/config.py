@@ -73,7 +73,7 @@ class Settings(NamedTuple):
         """Raise `InvalidConfig` for any option: an option without effect is a mistake. The error hides its value."""
         for option, value in self.options.items():
             if option == "namespace":
-                rule = f"{self.scheme}:// takes no namespace; only redis:// and valkey:// take one, in all their forms"
+                rule = f"{self.scheme}:// takes no namespace; redis://, valkey:// and unix:// take one"
                 raise InvalidConfig("option namespace", value, rule)
             raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme}:// takes no options")
 

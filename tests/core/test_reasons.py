@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from holdfast import types
 from holdfast.errors import LASTING, PASSING, LeaseLost, LossReason, Unavailable, UnavailableReason
 
 ERRORS = [
@@ -18,6 +19,7 @@ def test_an_unknown_reason_does_not_hide_the_error(error, kind, reason):
     assert (error.reason, type(error.reason)) == (reason, kind)
     assert reason in str(error)
     assert pickle.loads(pickle.dumps(error)).reason == reason
+    assert getattr(types, kind.__name__) is kind
 
 
 def test_no_reason_passes_by_itself_and_lasts():

@@ -1,6 +1,7 @@
 """Errors about a URL name the setting that it came from, and show no secret."""
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -63,7 +64,14 @@ def test_an_error_about_a_namespace_names_the_argument(monkeypatch, tmp_path):
     with pytest.raises(InvalidConfig) as refused:
         holdfast.connect(namespace="tenant")
     assert refused.value.setting == "option namespace"
-    assert refused.value.rule.startswith("sqlite:// takes no namespace; only redis:// and valkey:// take one")
+    assert refused.value.rule == "sqlite:// takes no namespace; redis://, valkey:// and unix:// take one"
+
+
+@pytest.mark.parametrize("face", [holdfast, aio])
+def test_the_annotation_of_the_url_admits_client_objects(face):
+    """A type checker must accept `connect(redis.Redis())`, which the library documents."""
+    annotation = inspect.signature(face.connect).parameters["url"].annotation
+    assert annotation == "str | RedisClient | RedisClusterClient | None"
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "me:hunter2@localhost:6379", "127.0.0.1:6379"])

@@ -16,6 +16,7 @@ from hub_server import Hub
 import holdfast
 from holdfast import InvalidConfig
 from holdfast.engines import ENGINES, Capability, Scope, find_driver
+from holdfast.testing.conformance.places import place_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(__file__).with_name("minimal_engine")
@@ -120,6 +121,8 @@ def test_an_unknown_scheme_is_refused_with_all_known_ones(site):
 
     assert {"hub", *ENGINES} <= set(re.split(r"[ ,;]+", rule))
     assert "holdfast.engines" in rule
+    with pytest.raises(InvalidConfig, match="the scheme must be one of"):
+        place_of("bogus://")  # as `--holdfast-url`
 
 
 def test_a_missing_extra_is_named_with_the_line_that_installs_it(site):

@@ -50,8 +50,8 @@ _WHERE = "where"
 class RegistryEntry(NamedTuple):
     """An entry with its owner. `seconds`: how long the owner has held it; `remaining`: how much longer unless renewed.
 
-    `registry`: the name of the registry. An entry is false, so that `if lease := registry.claim(key):` is true only for
-    a successful claim.
+    An entry is false, so that `if lease := registry.claim(key):` is true only for a successful claim. `registry` is the
+    name of the registry.
     """
 
     key: str

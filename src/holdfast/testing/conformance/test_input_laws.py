@@ -271,6 +271,8 @@ ERRORS = [
     errors.BudgetExceeded("fees/ann", 7, 3, 10, 60.0),
     errors.Fenced("x", 6, 7),
     errors.NotOwner("x", "ann does not lead"),
+    errors.NotOwner("jobs", "already acked", message="7"),
+    errors.DomainMismatch("/srv", "sqlite:///a.db", "memory://", "/srv/.holdfast-domain"),
     NotFound("x", "lease"),
     errors.PartlyDone("memories", 20, (), 5),
     InvalidName("", "a name must not be empty"),

@@ -241,6 +241,19 @@ def test_a_finished_message_cannot_be_finished_again(face):
     assert queue.stats().counts["acked"] == 1
 
 
+@pytest.mark.parametrize(("action", "word"), [("retry", "retried"), ("release", "released"), ("reject", "rejected")])
+def test_the_error_for_a_finished_message_names_its_outcome(face, action, word):
+    """The program finds the call that finished the message by this word."""
+    queue = face.connect().queue("jobs")
+    message_id = queue.publish("x")
+    with queue.consumer() as consumer:
+        (message,) = consumer.receive(timeout=5)
+        getattr(message, action)(**({"reason": "r"} if action == "reject" else {"delay": 60}))
+        with pytest.raises(NotOwner) as refusal:
+            message.ack()
+    assert str(refusal.value) == f"message {message_id} of queue 'jobs' was already {word}"
+
+
 def test_a_consumer_that_leaves_requeues_its_messages(face):
     """No attempt is used, and others get them at once."""
     queue = face.connect().queue("jobs")
