@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import os
 import signal
-import threading
 import time
 
 import holdfast
@@ -42,11 +41,12 @@ def hold_one(url, journal):
     """Receive a message, wait for a signal, then ack it and write down the result."""
     with holdfast.connect(url) as hf, jobs(hf).consumer("holder") as consumer:
         (message,) = consumer.receive(timeout=30)
-        told = threading.Event()
-        signal.signal(signal.SIGUSR1, lambda *_: told.set())
+        # A list, because the handler may interrupt the wait of a `threading.Event` and would then wait for its lock.
+        signals = []
+        signal.signal(signal.SIGUSR1, lambda number, _frame: signals.append(number))
         ready()
-        while not told.wait(0.05):
-            pass
+        while not signals:
+            time.sleep(0.05)
         with open(journal, "a") as file:
             try:
                 message.ack()
