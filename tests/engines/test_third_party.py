@@ -94,7 +94,7 @@ def test_a_feature_that_the_engine_does_not_declare_is_refused(site, hub):
 
 
 def test_an_installed_engine_passes_the_laws_of_exclusion(site, hub):
-    """The conformance suite finds the engine by its URL. All laws of leases pass; these take seconds."""
+    """The conformance suite finds the engine by its URL. This test runs the laws of exclusion, which take seconds."""
     site.install_hub()
     url = f"{hub.url}/{{unique}}"
     suite = ["--pyargs", "holdfast.testing.conformance", "--holdfast-url", url, "-k", "exclusion"]
