@@ -21,6 +21,7 @@ __all__ = ["close_loop", "engine", "face", "faces", "placed", "timed"]
 FACES = ("blocking", "asyncio")
 MARKERS = (
     "acceptance(*rows): the acceptance rows of Holdfast that this test shows",
+    "finding(*ids): the faults of Holdfast whose return this test would show",
     "large: a law that a place of many servers keeps in every test run",
     "capability(*names): a law of these capabilities; it does not bind an engine that does not declare all of them",
     "timeout(seconds): the bound of pytest-timeout, where that is installed",
