@@ -1,4 +1,4 @@
-"""What a client does with holders that it heard of before its engine restarted, step by step."""
+"""A client remembers the holders that it saw before its engine restarted, step by step."""
 
 from holdfast.core.keeper.restart_guard import RestartGuard
 
@@ -44,7 +44,7 @@ def test_an_answer_read_after_a_restart_may_be_from_before_it():
 
 
 def test_another_lease_does_not_hide_the_forgotten_one():
-    """Whether the answer is surely from after the restart or not: the guard waits for the later end of the two."""
+    """The guard waits for the later end of the two, also if the answer may be older than the restart."""
     engine = Engine()
     guard = RestartGuard(engine)
     remember(guard, 7, sent=10, until=100, now=11)

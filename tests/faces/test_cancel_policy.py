@@ -1,4 +1,4 @@
-"""What a loss does to the task that works under the lease, and what it does not do."""
+"""A loss cancels the task that works under the lease, and no other task."""
 
 from __future__ import annotations
 

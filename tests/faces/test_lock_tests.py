@@ -132,7 +132,7 @@ both_engines = pytest.mark.parametrize("client", ["memory", "sqlite"], indirect=
     "name", [*cases(lock_tests.LockTests), "test_try_acquire", "test_try_acquire_contended", "test_different_thread"]
 )
 def test_a_lease_passes_the_tests_of_a_lock(client, name):
-    """What every lock does, a lease does: waiting, trying, `with`, release from another thread."""
+    """A lease does everything that a lock does: waiting, trying, `with`, release from another thread."""
     run_case(lock_tests.LockTests, LeaseLock, name)
 
 

@@ -73,7 +73,7 @@ def test_the_asyncio_face_refuses_a_plain_function_before_it_runs(work):
 
 @pytest.mark.parametrize("work", [lambda *_: 7, Plain()], ids=["lambda", "object"])
 def test_a_call_that_returns_no_awaitable_is_no_success(work):
-    """That is known only after the call; then the caller gets an error, and no success is stored."""
+    """The result is known only after the call; then the caller gets an error, and no success is stored."""
 
     async def deed(client):
         with pytest.raises(InvalidConfig, match="cannot be awaited"):

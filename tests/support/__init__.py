@@ -1,1 +1,1 @@
-"""What the tests, the campaign and the benchmark start and break: groups of servers, networks, proxies, clocks."""
+"""The parts that tests, campaign and benchmark start and break: groups of servers, networks, proxies, clocks."""

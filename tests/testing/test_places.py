@@ -150,7 +150,7 @@ def enter_and_stay(url):
 
 
 def test_a_process_stopped_inside_the_gate_of_sqlite_blocks_all_others(tmp_path, holdfast_workers, holdfast_pauses):
-    """That is a caveat of the engine: a test that stops processes has to know when it happened."""
+    """The engine lists this as a caveat; a test that stops processes has to know when it happened."""
     with open_place("sqlite", tmp_path / "place") as place, holdfast.connect(place.url()) as hf:
         hf.lock("y").acquire().release()
         holdfast_pauses.arm("sqlite.before-commit")

@@ -20,7 +20,7 @@ from holdfast.cli import codes
 # A pipe that poll() reports as writable has room for this many bytes.
 _SHORT = 1000
 
-# What to do about `Unavailable`, by its reason; the engine's own hints come first.
+# The remedies for `Unavailable`, by its reason; the engine's own hints come first.
 _HINTS = {
     "unreachable": "is it running, and is --url (or HOLDFAST_URL) right?",
     "no such file": "is --url (or HOLDFAST_URL) right?",

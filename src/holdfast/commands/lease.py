@@ -158,7 +158,7 @@ class LeaseParty(NamedTuple):
 
 
 class LeaseInfo(NamedTuple):
-    """Who holds a name and who waits for it, in order. `offered`: the holder has not confirmed its offer yet."""
+    """The holder of a name and its waiters, in order. `offered`: the holder has not confirmed its offer yet."""
 
     fence: int
     holder: LeaseParty | None

@@ -1,4 +1,4 @@
-"""What people and tools look up in an engine: which names exist, and the state of the engine.
+"""Read-only views of an engine for people and tools: which names exist, and the state of the engine.
 
 The search for names is the only operation that may scan. It is bounded, it runs on a connection of its own, and no
 grant or renewal of a lease waits for it.

@@ -36,7 +36,7 @@ class Scope(StrEnum):
 
 
 class Capability(StrEnum):
-    """What an engine can do besides keeping leases. The value is the words that an error message uses."""
+    """An ability of an engine besides keeping leases. The value is the words that an error message uses."""
 
     FIFO = "first-come, first-served waiting lines"
     POOLS = "pools"
@@ -189,7 +189,7 @@ class ExpiryWatch(Protocol):
 
 
 class Administration(Protocol):
-    """What people and tools look up in an engine: no lease depends on these methods."""
+    """Read-only views of an engine for people and tools: no lease depends on these methods."""
 
     def location(self) -> str:
         """Return a text that is equal for all clients that share these leases, and different for all others."""
@@ -258,7 +258,7 @@ def _nothing_missing(settings: Settings) -> Unavailable | None:  # noqa: ARG001 
 
 
 class EngineDriver(NamedTuple):
-    """What an engine package registers for its URL schemes: how to open the engine, and what an engine of it can do.
+    """The object that an engine package registers for its URL schemes: it opens the engine and lists its abilities.
 
     `missing` returns an error if the URL names a file or folder that does not exist yet and that the first lease would
     create; a command that only reads refuses such a URL. `hints` tell people what to do, by the reason of an

@@ -28,7 +28,7 @@ def keeps_waiting_line(command: Command, holder: HolderRecord | None) -> bool:
 
 
 class Store(WakeupListener, Protocol):
-    """What a local engine implements. `quick`: its answers never wait for a disk or another process."""
+    """The methods that a local engine implements. `quick`: its answers never wait for a disk or another process."""
 
     name: str
     quick: bool

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 # A server that does not answer for this time counts as unreachable.
 STALL_NS = 5_000_000_000
-# What a connection may raise when the server or the network fails.
+# The errors that a connection may raise when the server or the network fails.
 NETWORK_ERRORS = (OSError, EOFError)
 
 
@@ -120,7 +120,7 @@ class RemoteEngine(BaseEngine):
         self._subscription: Callable[[], None] | None = None
         self._subscribed = self._closed = False
 
-    # What a subclass implements.
+    # Methods that a subclass implements.
 
     def connect_blocking(self, until_ns: int) -> RemoteConnection:
         """Return a new connection whose coroutines never suspend."""
@@ -151,7 +151,7 @@ class RemoteEngine(BaseEngine):
     def examine(self) -> EngineReport:
         raise NotImplementedError
 
-    # What the base does.
+    # Methods of the base.
 
     def keeper(self) -> Transport:
         return RemoteBlocking(self, owns=False)

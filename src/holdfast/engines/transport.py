@@ -1,4 +1,4 @@
-"""What the transports of all engines share: how they remember wake-ups for a waiter, and how the waiter sleeps.
+"""The parts that all transports share: how they remember wake-ups for a waiter, and how the waiter sleeps.
 
 The transport of an engine adds `apply_all` and `close`. The asyncio half is in `transport_asyncio`, so that a program
 without asyncio does not import it.

@@ -48,7 +48,7 @@ class Caveat(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What a program may rely on: print it, compare it, or refuse to start without it.
+    """The guarantees that a program may rely on: print it, compare it, or refuse to start without it.
 
     `reasons` explain the level. `caveats` are its exceptions. `unseen`: the facts that could not be checked. `changes`:
     the changes that would make the promise stronger. `facts`: pairs of a setting and its value; `None` if unreadable.

@@ -1,4 +1,4 @@
-"""What holdfast may leave on a server, and the check of what it did leave."""
+"""The keys that holdfast may leave on a server, and the check of the keys that it did leave."""
 
 import re
 import threading

@@ -96,7 +96,7 @@ return { values(redis.call('GET', base)), waiters, redis.call('ZRANGE', base .. 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the server stores about the name, as values of the rule."""
+    """Return the stored state of the name as values of the rule."""
 
     record: Record
     heartbeats: dict

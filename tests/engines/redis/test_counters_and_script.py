@@ -1,4 +1,4 @@
-"""What is counted on a server is what the law says: same answers at any time, also when the clock is set back."""
+"""The counting scripts give the same answers as their rules at any time, also when the clock is set back."""
 
 import pytest
 from counters_twin import NAME, CountersTwin, Step

@@ -1,4 +1,4 @@
-"""What one server cannot promise: a second holder, under a larger fence, while the first still trusts its lease."""
+"""A single server does not exclude a second holder, under a larger fence, while the first still trusts its lease."""
 
 import holdfast
 from holdfast.testing import eventually

@@ -171,7 +171,7 @@ def test_a_grant_that_all_replicas_confirmed_is_not_granted_again(replicated, co
 
 
 def test_a_replica_that_a_client_never_saw_is_not_waited_for(replicated, connect):
-    """What `confirm` does not promise: the client knows only the replicas that it has seen."""
+    """A limit of `confirm`: the client knows only the replicas that it has seen."""
     primary, told, promoted = replicated(2)
     cut_off(primary, promoted)
     client, other = connect(primary), connect(promoted)  # they come too late to know of both

@@ -1,4 +1,4 @@
-"""What a new run of a server means: a single server may have forgotten everything, replicated ones have lost little."""
+"""A new run of a server: a single server may have forgotten everything, replicated ones have lost little."""
 
 import pytest
 

@@ -150,7 +150,7 @@ def test_a_state_directory_that_is_no_absolute_path_is_ignored():
 
 @pytest.mark.parametrize("home", ["/h#1", "/h?1", "/50%41", "/h\n1", "/h ä"])
 def test_a_home_directory_with_special_characters_is_used_unchanged(home):
-    """What ends a URL, or means another sign in one, may be in the path of a home directory."""
+    """The path of a home directory may contain the characters that end or escape a URL."""
     assert settings(None, environ={"HOME": home}).path == f"{home}/.local/state/holdfast/holdfast.db"
 
 

@@ -1,4 +1,4 @@
-"""What a command of a stored queue costs, counted in steps of SQLite's virtual machine: no clock, so no noise."""
+"""The cost of each command of a stored queue, counted in steps of SQLite's virtual machine: no clock, so no noise."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""What survives lost commits, another boot and damage; where the holder is unknown, nothing is granted."""
+"""Leases after lost commits, another boot and damage; where the holder is unknown, nothing is granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and tools look up in a SQLite file."""
+"""The read-only views of a SQLite file for people and tools."""
 
 import holdfast
 from holdfast.engines.sqlite import admin

@@ -1,4 +1,4 @@
-"""What to do with a command that a server refused: pure functions, for both transports.
+"""Decide how to go on with a command that a server refused: pure functions, for both transports.
 
 An error reply proves that the server did not apply the command, so the transport may send it again, to the same server
 or to another one. This module does not decide about lost replies: the core resends such a command with its token.

@@ -1,4 +1,4 @@
-"""What one client knows of its servers: the run of each, its replicas, and how its clock runs.
+"""One client's knowledge of its servers: the run of each, its replicas, and how its clock runs.
 
 Every connection begins with a greeting (INFO) that returns the run id. So the client notices a restarted server, or
 another server in its place, before it sends a command. For a user without the right to INFO, the client cannot check.

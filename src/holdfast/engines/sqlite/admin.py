@@ -1,4 +1,4 @@
-"""What people and tools look up in a SQLite file: its names, and the sessions and pipes that dead processes left."""
+"""Read-only views of a SQLite file for people and tools: its names, and the leftovers of dead processes."""
 
 from __future__ import annotations
 
