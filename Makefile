@@ -36,8 +36,8 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(DRAWS)  ## compare with raw sockets and other libraries; QUICK=1 for a short run, BENCH_PYTHON=… for another interpreter
-	QUICK=$(QUICK) $(BIN)/python -m bench $(if $(BENCH_PYTHON),--python $(BENCH_PYTHON)) $(ARGS)
+bench: $(DRAWS)  ## compare with raw sockets and other libraries, or with BEFORE=commit; QUICK=1 for a short run, BENCH_PYTHON=… for another interpreter
+	QUICK=$(QUICK) $(BIN)/python -m bench $(if $(BEFORE),--before $(BEFORE)) $(if $(BENCH_PYTHON),--python $(BENCH_PYTHON)) $(ARGS)
 
 chaos: $(DRAWS)  ## run the fault campaign, with a report and pictures in OUT; see MINUTES, SEED and HUNT above
 	$(BIN)/python -m chaos --minutes $(MINUTES) --seed $(SEED) --hunt $(HUNT) --out $(OUT) $(ARGS)

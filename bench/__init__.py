@@ -17,6 +17,7 @@ The folder:
     scale            rounds and seconds: full, quick
     measurements/    one module per kind of measurement
     programs/        programs that measurements start
+    before_after     two versions of Holdfast compared, instead of the measurements
     summary          from the raw results to the summary that is committed
     targets          the targets, and whether a run reached them
     page, picture    from the summary to the page and its charts

@@ -115,7 +115,7 @@ SECTIONS = {
     ),
     "build_once": Section(
         "`build_once` finds an existing build",
-        "One file is open_driver and read; no lease, no engine.",
+        "One file is opened and read; no lease, no engine.",
         ("hit_us",),
     ),
     "leases": Section(
@@ -248,6 +248,22 @@ changes with every round. Figures are medians, with the least and the greatest r
 by round. Commands and CPU time are the server's own counters. Every contended run is checked for two holders at once.
 The [decisions](decisions/README.md) have the reasons. Read ratios first: absolute figures depend on this machine."""
 
+_BEFORE_AFTER = """\
+## Before and after a change
+
+`make bench BEFORE=main` compares Holdfast at that commit with the working tree, in about three minutes and without
+peers; `QUICK=1` takes half a minute. Both versions run on the same server and disk, in processes of their own, in
+batches that alternate. The table has the CPU time of client and server and the wall time of one operation: acquire and
+release of a lease (Redis, Redis with asyncio, memory, SQLite, files), publish, receive and ack of a message (Redis,
+memory, SQLite), an allowed hit of a rate limit (Redis, memory); and the memory of a held lease, in the server, in a
+client of Redis and in the memory engine.
+
+Each ratio is the median over pairs of neighbouring batches, with its 95 % range from a bootstrap. A row is `within` its
+limit if the ratios of CPU time and wall time are; `above` if one of them is with its whole range; `unclear` if the run
+was too short or the machine too busy to tell. The exit code is 0 if all rows are within. On a busy machine trust the
+CPU time. Options go into `ARGS`: `--at-most 1.03` and `--memory-at-most 1.05` set the limits, `--workloads lease queue
+limit memory` chooses rows, `--json` prints the figures."""
+
 
 def page(results: dict[str, Any], picture: str = "") -> str:
     """Return the whole page."""
@@ -266,6 +282,7 @@ def page(results: dict[str, Any], picture: str = "") -> str:
         *(_section(part, rows, results.get("added", {}).get(part, "")) for part, rows in results["parts"].items()),
         "## Not run",
         _not_run(results["not_run"]),
+        _BEFORE_AFTER,
     ]
     if overlapped(results):
         blocks.insert(2, f"**Two holders at once: {', '.join(overlapped(results))}. The run is invalid.**")
@@ -286,7 +303,7 @@ def _where(facts: dict[str, Any]) -> str:
         "libraries": ", ".join(pin.replace("==", " ") for pin in pins),
         "duration": f"{facts['minutes']:.1f} minutes",
     }
-    return _table(("", ""), list(lines.items()))
+    return table(("", ""), list(lines.items()))
 
 
 def _targets(found: list[Verdict]) -> str:
@@ -300,7 +317,7 @@ def _targets(found: list[Verdict]) -> str:
         rows.append((f"{target.what}: {column.title}", goal, ours, *other, result))
     reached = sum(verdict.reached for verdict in found)
     heads = ("what", "target", "ours", "best peer", "floor", "")
-    return _table(heads, rows) + f"\n\n{reached} of {len(found)} reached."
+    return table(heads, rows) + f"\n\n{reached} of {len(found)} reached."
 
 
 def run_of(facts: dict[str, Any]) -> str:
@@ -318,7 +335,7 @@ def _section(part: str, rows: list[dict[str, Any]], run: str) -> str:
     ]
     heads = ("", *(COLUMNS[key].title for key in columns))
     text = f"{section.text} {run}".rstrip()
-    return f"## {section.title}\n\n{text}\n\n" + (_table(heads, lines) if lines else "No candidate could run.")
+    return f"## {section.title}\n\n{text}\n\n" + (table(heads, lines) if lines else "No candidate could run.")
 
 
 def _cells(row: dict[str, Any], columns: list[str]) -> list[str]:
@@ -343,9 +360,10 @@ def _spread(column: Column, value: Spread) -> str:
 def _not_run(not_run: dict[str, str]) -> str:
     if not not_run:
         return "All candidates ran."
-    return _table(("candidate", "reason"), [(name, why.replace("|", "/")) for name, why in not_run.items()])
+    return table(("candidate", "reason"), [(name, why.replace("|", "/")) for name, why in not_run.items()])
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a table in Markdown."""
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -7,6 +7,7 @@ it began to release it, in seconds of one clock that all processes share.
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections import Counter
 from itertools import pairwise
@@ -111,3 +112,23 @@ def over_rounds(rounds: list[dict[str, float]]) -> dict[str, Spread]:
 def ratios(values: list[float], bases: list[float]) -> list[float]:
     """Return the ratio of each round: a disturbance of a whole round cancels out."""
     return [value / base for value, base in zip(values, bases, strict=True)]
+
+
+def nested_median(groups: list[list[float]], resamples: int = 500) -> Spread:
+    """Return the median of all values and its 95 % range, by a bootstrap over groups and over the values of each.
+
+    Values of one group have something in common (they come from one pair of processes), so that the range of a median
+    over all values alone would be too narrow.
+    """
+    rng = random.Random(len(groups))  # the same values have the same range
+    found = sorted(
+        statistics.median(
+            [value for group in rng.choices(groups, k=len(groups)) for value in rng.choices(group, k=len(group))]
+        )
+        for _ in range(resamples)
+    )
+    return Spread(
+        statistics.median([value for group in groups for value in group]),
+        percentile(found, 0.025),
+        percentile(found, 0.975),
+    )

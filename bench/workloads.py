@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +157,26 @@ async def hold_many(driver: Driver, count: int) -> Figures:
     return {"seconds": clock() - began}
 
 
+async def held_memory(driver: Driver, count: int) -> Figures:
+    """Acquire so many names; return the bytes that this process allocated for each lease it holds."""
+    release = await driver.acquire("first")
+    await release()
+    tracemalloc.start()
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    await hold_many(driver, count)
+    gc.collect()
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    await release_all(driver)
+    return {"bytes_each": (after - before) / count}
+
+
+async def source(driver: Driver) -> Figures:  # noqa: ARG001 - every workload has one
+    """Return the file from which this process loaded Holdfast."""
+    return {"file": sys.modules["holdfast"].__file__}
+
+
 async def process_cost(driver: Driver) -> Figures:  # noqa: ARG001 - every workload has one
     """Return the CPU time of this process, and its threads besides the first."""
     return {"cpu_s": time.process_time(), "threads": threading.active_count() - 1}
@@ -198,6 +221,8 @@ WORKLOADS: dict[str, Callable[..., Coroutine[Any, Any, Figures] | Awaitable[Figu
         hold,
         turn,
         hold_many,
+        held_memory,
+        source,
         process_cost,
         release_all,
         use_names,

@@ -1,13 +1,13 @@
-"""holdfast.aio: a worker with a handler that does nothing, with all promises of a queue on."""
+"""Holdfast's queues, with all promises on: a worker of holdfast.aio whose handler does nothing; a blocking consumer."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
-from holdfast import aio as holdfast
+import holdfast.aio
 
 
 class Ours:
@@ -67,5 +67,20 @@ class Ours:
 
 @asynccontextmanager
 async def aio(url: str, ttl: float, concurrency: int, queue: str = "", dead_after: tuple[float, ...] = ()):  # noqa: ARG001 - a queue has its own
-    async with await holdfast.connect(url) as client:
+    async with await holdfast.aio.connect(url) as client:
         yield Ours(client, concurrency, queue, **dict(zip(("ttl", "grace"), dead_after, strict=False)))
+
+
+@contextmanager
+def blocking(url: str, ttl: float):  # noqa: ARG001 - a queue has its own
+    """Yield a function that publishes one message, receives it, and returns its ack."""
+    with holdfast.connect(url) as client:
+        queue = client.queue(f"bench-{os.getpid()}")
+        with queue.consumer() as consumer:
+
+            def received(body: str):
+                queue.publish(body)
+                (message,) = consumer.receive(1, timeout=60)
+                return message.ack
+
+            yield received

@@ -3,7 +3,7 @@
 import pytest
 
 from bench import candidates as known
-from bench.stats import Grant, Spread, contention, jain, lags, over_rounds, overlaps, percentile, ratios
+from bench.stats import Grant, Spread, contention, jain, lags, nested_median, over_rounds, overlaps, percentile, ratios
 from bench.targets import AT_LEAST, AT_MOST, Target, reaches, verdicts
 
 
@@ -25,6 +25,13 @@ def test_a_figure_over_rounds_has_median_and_range():
     found = over_rounds([{"a": 3.0, "b": 1}, {"a": 1.0}, {"a": 2.0}])
 
     assert found == {"a": (2.0, 1.0, 3.0)}
+
+
+def test_the_range_of_a_median_includes_the_differences_between_groups():
+    """Many values of two processes are still only two processes."""
+    assert nested_median([[1.0] * 50, [2.0] * 50]) == Spread(1.5, 1.0, 2.0)
+    assert nested_median([[3.0, 1.0, 2.0]]).median == 2.0
+    assert nested_median([[1.0, 1.0], [1.0, 1.0]]) == Spread(1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 2), (0.51, 3), (0.99, 4), (1.0, 4)])
