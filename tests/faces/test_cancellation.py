@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
+from tests.support.cancelled import cancel_reserves
 
 TTL = 30
 AT_ONCE = 2.0
@@ -88,6 +89,13 @@ def test_a_cancelled_acquire_leaves_no_lease_behind(url):
         await lease.release()
 
     asyncio.run(at_every_step(url, nothing, operation, atleast=1 if url.startswith("memory") else 5))
+
+
+@pytest.mark.finding("T8")
+@pytest.mark.parametrize("url", ["memory", "sqlite"], indirect=True)
+def test_a_cancelled_reserve_leaves_nothing_reserved(url):
+    """The answer may arrive after the task has gone; then the keeper gives the amount back, long before the hold."""
+    assert asyncio.run(cancel_reserves(url)) >= 1
 
 
 def test_a_cancelled_waiter_leaves_the_waiting_line(url):

@@ -31,7 +31,16 @@ from holdfast.commands.lease import (
     WaiterHeartbeat,
     WakeHolder,
 )
-from holdfast.commands.limit import BudgetBalance, GetBalance, Hit, LimitDecision, Reserve, ResetCounter, Settle
+from holdfast.commands.limit import (
+    BudgetBalance,
+    GetBalance,
+    Hit,
+    LimitDecision,
+    Reserve,
+    ResetCounter,
+    Settle,
+    UndoReserve,
+)
 from holdfast.commands.once import BeginOnce, DoneMarker, FinishOnce, IsDone, MarkDone
 from holdfast.commands.pool import (
     POOL,
@@ -68,7 +77,7 @@ from holdfast.commands.registry import (
     SendToOwner,
 )
 
-CounterCommand = Hit | ResetCounter | Reserve | Settle | GetBalance | MarkDone | IsDone
+CounterCommand = Hit | ResetCounter | Reserve | Settle | UndoReserve | GetBalance | MarkDone | IsDone
 RegistryCommand = ClaimEntry | ReleaseEntry | ListEntries | SendToOwner | FetchMail
 Command = (
     CounterCommand
@@ -195,6 +204,7 @@ __all__ = [
     "Show",
     "Undo",
     "UndoBorrow",
+    "UndoReserve",
     "UnknownItems",
     "WaiterHeartbeat",
     "WakeHolder",

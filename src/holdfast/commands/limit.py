@@ -57,6 +57,15 @@ class Settle(NamedTuple):
     kind: str = "b"
 
 
+class UndoReserve(NamedTuple):
+    """Free the amount that this token may have reserved, and refuse every copy of its `Reserve` that comes later."""
+
+    name: str
+    token: str
+    period_ms: int
+    kind: str = "b"
+
+
 class GetBalance(NamedTuple):
     """Return the spent and the reserved amount. Changes nothing."""
 

@@ -115,22 +115,36 @@ async def resend(
             return await second_answer(answer) if lost and second_answer is not None else answer
 
 
-async def send_safely(client: Client, command: Command, second_answer: SecondAnswer | None = None) -> Answer:
+async def send_safely(
+    client: Client,
+    command: Command,
+    second_answer: SecondAnswer | None = None,
+    in_doubt: Callable[[], object] | None = None,
+) -> Answer:
     """Send a command that belongs to no lease; after a lost reply, send it again, for the wire timeout at most.
 
-    If the command cannot have reached the engine, raise `Unavailable` at once.
+    If the command cannot have reached the engine, raise `Unavailable` at once. `in_doubt()` runs if the call ends
+    without an answer (an error, a cancellation, an interrupt) although the engine may have applied the command.
     """
 
     def send() -> Answer | Awaitable[Answer]:
         client.refuse_if_closed()
         return client.transport.apply(command)
 
+    client.refuse_if_closed()
     until_ns = client.clock.now_ns() + WIRE_NS
+    doubtful = True
     try:
-        answer = send()
-        return answer if isinstance(answer, Ready) else await answer
-    except Unavailable as error:
-        return await resend(client, send, error, until_ns, second_answer=second_answer)
+        try:
+            answer = send()
+            return answer if isinstance(answer, Ready) else await answer
+        except Unavailable as error:
+            doubtful = isinstance(error, ReplyLost)
+            return await resend(client, send, error, until_ns, second_answer=second_answer)
+    except BaseException:
+        if doubtful and in_doubt is not None:
+            in_doubt()
+        raise
 
 
 async def send_confirmed(client: Client, command: Command, until_ns: int | None = None) -> Answer:

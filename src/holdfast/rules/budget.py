@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
+from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle, UndoReserve
 from holdfast.rules.lease_record import Moment
 
 # How long the account remembers a settled token: several times as long as a client resends a `Reserve`.
 SETTLED_US = 10_000_000
+# How long the account remembers an undone token: a copy of its `Reserve` may come later, on another connection.
+UNDONE_US = 60_000_000
+# The largest sum of a budget. Scripts in Lua count exactly up to here, and every engine has the same bound.
+SUM_MAX = 2**53 - 1
 
 
 class ReservedAmount(NamedTuple):
@@ -36,33 +40,56 @@ class Account(NamedTuple):
 
 
 def reserve(before: Account | None, command: Reserve, moment: Moment) -> tuple[Account | None, BudgetBalance]:
-    """Reserve the amount, unless the total would exceed the limit; exactly the limit is allowed."""
+    """Reserve the amount, unless the total would exceed the limit; exactly the limit is allowed.
+
+    Without a limit, the total is at most `SUM_MAX`.
+    """
     account = advance(before, moment)
     known = account.reservations.get(command.token)
     if known is not None and known.until_us > moment.wall_us:
         return before, _balance(account, moment, ok=not known.settled)
     reserved = sum(each.amount for each in _open(account, moment))
-    if 0 <= command.limit < account.spent + reserved + command.amount:
+    if account.spent + reserved + command.amount > (command.limit if command.limit >= 0 else SUM_MAX):
         return before, _balance(account, moment, ok=False)
 
-    if not account.ends_us:
-        account = account._replace(began_us=moment.wall_us, ends_us=moment.wall_us + command.period_ms * 1000)
+    account = _begun(account, command.period_ms, moment)
     reservation = ReservedAmount(command.amount, moment.wall_us + command.hold_ms * 1000, settled=False)
     account = account._replace(reservations={**account.reservations, command.token: reservation})
     return account, _balance(account, moment, ok=True)
 
 
 def settle(before: Account | None, command: Settle, moment: Moment) -> tuple[Account | None, BudgetBalance]:
-    """Count the amount really spent. A reservation of an earlier period changes nothing."""
+    """Count the amount really spent. A reservation of an earlier period changes nothing.
+
+    Refuse an amount that would make the sum larger than `SUM_MAX`: the sum would no longer be exact.
+    """
     account = advance(before, moment)
     known = account.reservations.get(command.token)
     if command.began_us != account.began_us or known is None or known.settled:
         return before, _balance(account, moment, ok=known is not None)
+    if account.spent + command.actual > SUM_MAX:
+        return before, _balance(account, moment, ok=False)
 
     settled = ReservedAmount(0, moment.wall_us + SETTLED_US, settled=True)
     account = account._replace(
         spent=account.spent + command.actual, reservations={**account.reservations, command.token: settled}
     )
+    return account, _balance(account, moment, ok=True)
+
+
+def undo_reserve(before: Account | None, command: UndoReserve, moment: Moment) -> tuple[Account | None, BudgetBalance]:
+    """Free the amount of a reservation that no caller has, and refuse late copies of its `Reserve`.
+
+    The period begins if none has: the outcome must not depend on which of the two commands came first.
+    """
+    account = advance(before, moment)
+    known = account.reservations.get(command.token)
+    if known is not None and known.settled:
+        return before, _balance(account, moment, ok=True)
+
+    account = _begun(account, command.period_ms, moment)
+    undone = ReservedAmount(0, moment.wall_us + UNDONE_US, settled=True)
+    account = account._replace(reservations={**account.reservations, command.token: undone})
     return account, _balance(account, moment, ok=True)
 
 
@@ -98,6 +125,13 @@ def unpacked(stored: list[Any]) -> Account:
     """Return the account from its stored form, plain lists."""
     began_us, ends_us, spent, reservations = stored
     return Account(began_us, ends_us, spent, {token: ReservedAmount(*each) for token, each in reservations.items()})
+
+
+def _begun(account: Account, period_ms: int, moment: Moment) -> Account:
+    """Return the account with a period: the present one, or a new one if none has begun."""
+    if account.ends_us:
+        return account
+    return account._replace(began_us=moment.wall_us, ends_us=moment.wall_us + period_ms * 1000)
 
 
 def _open(account: Account, moment: Moment) -> list[ReservedAmount]:

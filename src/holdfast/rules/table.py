@@ -104,6 +104,7 @@ RULES: dict[type, Rule] = {
             commands.ResetCounter: limit.reset,
             commands.Reserve: budget.reserve,
             commands.Settle: budget.settle,
+            commands.UndoReserve: budget.undo_reserve,
             commands.GetBalance: budget.balance,
             commands.MarkDone: once.mark_done,
             commands.IsDone: once.is_done,

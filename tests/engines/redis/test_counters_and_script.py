@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from mutations import Mutation
 from script_twin import Difference
 
-from holdfast.commands import GetBalance, Hit, Reserve, ResetCounter, Settle
+from holdfast.commands import GetBalance, Hit, Reserve, ResetCounter, Settle, UndoReserve
 from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.rules.budget import SUM_MAX
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 JUMPS_US = (0, 0, 0, 1, 999, 9_999, 10_000, 10_001, 100_000, 333_333, 999_999, 1_000_000, 1_000_001, 7_000_000)
@@ -30,9 +31,11 @@ HITS = [
 TOKENS = ("a", "b", "c")
 SPENDINGS = [
     *(Reserve(NAME, token, amount, limit, period_ms, hold_ms)
-      for token in TOKENS for amount in (0, 1, 5) for limit in (-1, 0, 6, 10)
+      for token in TOKENS for amount in (0, 1, 5, SUM_MAX - 1) for limit in (-1, 0, 6, 10)
       for period_ms, hold_ms in ((60_000, 1_000), (1_000, 60_000))),
-    *(Settle(NAME, token, began_us, actual) for token in TOKENS for actual in (0, 3, 9) for began_us in (-1, -1, 7)),
+    *(Settle(NAME, token, began_us, actual)
+      for token in TOKENS for actual in (0, 3, 9, SUM_MAX) for began_us in (-1, -1, 7)),
+    *(UndoReserve(NAME, token, period_ms) for token in TOKENS for period_ms in (60_000, 1_000)),
     GetBalance(NAME, 60_000),
 ]  # fmt: skip
 BILLS = [Step(jump, command) for command in SPENDINGS for jump in JUMPS_US]
@@ -65,6 +68,10 @@ def paid(after_us, token, actual, began_us=-1):
     return Step(after_us, Settle(NAME, token, began_us, actual))
 
 
+def undone(after_us, token):
+    return Step(after_us, UndoReserve(NAME, token, 60_000))
+
+
 THREE, MANY, BOTH = ((3, SECOND),), ((250, SECOND),), ((3, SECOND), (5, MINUTE))
 LOOK = Step(0, GetBalance(NAME, 60_000))
 # What has gone wrong, and what would go wrong with each of the mistakes below.
@@ -82,6 +89,17 @@ WITNESSES = {
     "settled twice": [bill(0, "a", 3), paid(0, "a", 3), paid(0, "a", 3), bill(0, "a", 3), LOOK],
     "settled again, much later": [bill(0, "a", 3), paid(0, "a", 3), paid(11_000_000, "a", 3), LOOK],
     "settled after its hold": [bill(0, "a", 3, hold_ms=1_000), paid(2_000_000, "a", 3), LOOK],
+    "undone, then a late copy": [bill(0, "a", 6), undone(0, "a"), bill(59_000_000, "a", 6), bill(0, "b", 10), LOOK],
+    "undone before it came": [undone(0, "a"), undone(1, "a"), bill(0, "a", 6), bill(0, "b", 10), LOOK, paid(0, "b", 1)],
+    "undone after it was settled": [bill(0, "a", 6), paid(0, "a", 6), undone(0, "a"), bill(11_000_000, "a", 4), LOOK],
+    "the largest sum": [
+        bill(0, "a", SUM_MAX - 1, -1),
+        bill(0, "b", 2, -1),
+        bill(0, "b", 1, -1),
+        paid(0, "a", SUM_MAX),
+        paid(0, "b", 1),
+        LOOK,
+    ],
     "settled in another period": [bill(0, "a", 3, period_ms=1_000), bill(1_000_000, "b", 1), paid(0, "b", 3, 7), LOOK],
 }
 
@@ -125,6 +143,11 @@ MUTATIONS = [
     Mutation("settled twice, counted twice", "and known and not known[3]", "and known"),
     Mutation("settled again later, counted twice", "and known and not known[3]", "and not (known and known[3])"),
     Mutation("settled after its hold, not counted", "if not each[3] or each[2] > now", "if each[2] > now"),
+    Mutation("an undone token may reserve again", "now + UNDONE_US, true", "now + UNDONE_US, false"),
+    Mutation("an undo of what was settled counts", "if not known or not known[3] then", "if true then"),
+    Mutation("an undo before the period is forgotten", "begin(ARGV[2])", "if ends == 0 then return balance(true) end"),
+    Mutation("a sum without a bound", "if spent + ARGV[3] > SUM_MAX then return balance(false) end", ""),
+    Mutation("no limit means no bound", "if limit < 0 then limit = SUM_MAX end", "if limit < 0 then limit = 2^60 end"),
     Mutation("spent in a period that is over", "if tonumber(ARGV[2]) == began and", "if began > 0 and"),
 ]  # fmt: skip
 

@@ -1,5 +1,6 @@
 """A lost reply never leads to a false answer: the client resends each command with its token."""
 
+import asyncio
 import gc
 import logging
 import time
@@ -7,8 +8,9 @@ import time
 import pytest
 from redis_faces import ACQUIRES, calls_of, paired
 
-from holdfast import LeaseLost
+from holdfast import LeaseLost, Unavailable
 from holdfast.commands import Acquire, Granted, Refused, ReleaseLease, Renew, Undo, WaiterHeartbeat
+from tests.support.cancelled import cancel_reserves
 from tests.support.proxy import named
 
 NEVER_S = 30.0
@@ -381,3 +383,29 @@ def test_a_lease_after_errors_can_be_dropped_like_any_other(place):
         gc.enable()
     assert "unavailable" in place.kinds()
     assert callers.__traceback__ is not None
+
+
+@pytest.mark.finding("X7")
+def test_a_reserve_may_be_retried_after_a_swallowed_reply(place):
+    """The first call may have reserved the whole budget; its retry gives that back and reserves it again."""
+    proxy = place.proxy()
+    client, other = place.connect(proxy.url), place.connect()
+    budget = client.budget("fees", limit=10, hold=3600)
+    budget.peek("ann")
+    proxy.drop_answer(lambda reply: isinstance(reply, list) and reply[0] in ("balance", b"balance"), refuse=True)
+
+    with pytest.raises(Unavailable) as error:
+        budget.reserve("ann", 10)
+    proxy.accept()
+    reserved = budget.reserve("ann", 10)
+
+    assert error.value.retryable
+    assert other.budget("fees", limit=10).peek("ann")[:2] == (0, 10)
+    reserved.settle(4)
+    assert other.budget("fees", limit=10).peek("ann")[:2] == (4, 0)
+
+
+@pytest.mark.finding("T8")
+def test_a_reserve_that_is_cancelled_at_any_step_leaves_nothing_reserved(server):
+    """The task has gone while its command was on its way; the keeper gives the amount back."""
+    assert asyncio.run(cancel_reserves(server.url)) >= 4

@@ -106,6 +106,13 @@ class Keeper:
         """Keep sending a command until the engine answers, for `lasts_ns` at most."""
         self._deliver(PendingCommand(command, self._clock.now_ns() + lasts_ns, command.name))
 
+    def undelivered(self, kind: type[Command], name: str) -> list[Command]:
+        """Return the commands of this kind and name that have not reached the engine yet."""
+        if not self._inbox and not self._outbox:
+            return []
+        commands = [pending.command for pending in (*self._inbox, *self._outbox)]
+        return [command for command in commands if isinstance(command, kind) and command.name == name]
+
     def has_pending_outcomes(self, token: str) -> bool:
         """Return whether outcomes of this consumer's messages have not reached the engine yet."""
         return token in consumers_with_outcomes([*self._inbox, *self._outbox])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS
-from holdfast.commands import Command, NotHeld, Undo, UndoBorrow
+from holdfast.commands import Command, NotHeld, Undo, UndoBorrow, UndoReserve
 from holdfast.commands.queue import RecordOutcomes
 from holdfast.errors import LossReason
 from holdfast.observer import emit
@@ -39,8 +39,8 @@ def consumers_with_outcomes(commands: list[PendingCommand]) -> set[str]:
 
 
 def is_undo(command: Command) -> bool:
-    """Return whether the command takes back a lease that no caller has."""
-    return isinstance(command, Undo | UndoBorrow)
+    """Return whether the command takes back a lease or a reserved amount that no caller has."""
+    return isinstance(command, Undo | UndoBorrow | UndoReserve)
 
 
 def emit_end(observer: Observer | None, pending: PendingCommand, answer: Reply, now_ns: int) -> None:

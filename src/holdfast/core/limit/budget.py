@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS_PER_MS, Seconds, ttl_ms
-from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle
+from holdfast.commands import BudgetBalance, GetBalance, Reserve, Settle, UndoReserve
 from holdfast.core.lease.lock import Unset
 from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import BudgetExceeded, Closed, InvalidConfig, Unavailable
 from holdfast.names import checked_name, name_of, new_token
 from holdfast.observer import log
+from holdfast.rules.budget import SUM_MAX
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
 
 HOLD_S = 60.0
 PERIOD_S = 86400.0
-_AMOUNT_MAX = 2**53
 _NO_LIMIT = -1
 
 
@@ -56,13 +56,25 @@ class BudgetBase:
         return self._limit if isinstance(limit, Unset) else _checked("limit", limit)
 
     async def _reserve(self, key: str, amount: int, limit: int | Unset | None) -> ReservedFields:
-        """Reserve the amount, or raise `BudgetExceeded`. If every reply is lost, the amount is free after the hold."""
+        """Reserve the amount, or raise `BudgetExceeded`.
+
+        If the call ends without an answer, no caller has the amount: the keeper gives it back. A retry may come before
+        that, so it gives the amount back first; its own earlier call must not refuse it.
+        """
         name, amount, token = name_of(self.name, key), checked_amount("amount", amount), new_token()
-        most = self._limit_of(limit)
-        command = Reserve(name, token, amount, most, self._period_ms, self._hold_ms)
-        answer = await send_safely(self._client, command)
+        limit_sent, client = self._limit_of(limit), self._client
+        for earlier in client.keeper.undelivered(UndoReserve, name):
+            await send_safely(client, earlier)
+        command = Reserve(name, token, amount, limit_sent, self._period_ms, self._hold_ms)
+        undo = UndoReserve(name, token, self._period_ms)
+
+        def give_back() -> None:
+            client.keeper.deliver_later(undo, self._hold_ms * NS_PER_MS)
+
+        answer = await send_safely(client, command, in_doubt=give_back)
         assert isinstance(answer, BudgetBalance)
         if not answer.ok:
+            most = SUM_MAX if limit_sent == _NO_LIMIT else limit_sent
             remaining, retry_s = max(0, most - answer.spent - answer.reserved), answer.retry_us / 1e6
             after_s = retry_s if most >= amount else 0.0
             self._client.emit("rate_limited", name, seconds=after_s or None)
@@ -119,7 +131,11 @@ class ReservationBase:
         """Settle the amount really spent. A caller may settle the same amount again; another amount is a mistake."""
         actual, before = checked_amount("actual", actual), self._actual
         if before is None:
-            await send_safely(self._client, self._command(actual))
+            answer = await send_safely(self._client, self._command(actual))
+            assert isinstance(answer, BudgetBalance)
+            if not answer.ok and answer.began_us == self._began_us and answer.spent + actual > SUM_MAX:
+                rule = f"the budget has spent {answer.spent} in this period, and its sum may be at most {SUM_MAX}"
+                raise InvalidConfig("actual", actual, rule)
             self._actual = actual
         elif before != actual:
             raise InvalidConfig("actual", actual, f"this reservation was already settled with {before}")
@@ -156,8 +172,9 @@ class ReservationBase:
 
 def checked_amount(setting: str, value: int) -> int:
     """Return the checked amount: a whole number of the smallest unit, because sums must be exact."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _AMOUNT_MAX:
-        raise InvalidConfig(setting, value, "it must be a whole number, 0 or more: count in the smallest unit")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SUM_MAX:
+        rule = f"it must be a whole number of 0 to {SUM_MAX}: count in the smallest unit"
+        raise InvalidConfig(setting, value, rule)
     return value
 
 

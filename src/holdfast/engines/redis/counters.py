@@ -25,6 +25,7 @@ from holdfast.commands import (
     Reserve,
     ResetCounter,
     Settle,
+    UndoReserve,
 )
 from holdfast.engines.redis.lease import release_arguments
 from holdfast.engines.redis.resp import bulk, repeated
@@ -62,6 +63,7 @@ SCRIPTS: dict[type, Script] = {
     ResetCounter: _counter("reset", lambda _command: ()),
     Reserve: _counter("reserve", _reserve),
     Settle: _counter("settle", lambda command: (command.token, str(command.began_us), str(command.actual))),
+    UndoReserve: _counter("undo_reserve", lambda command: (command.token, str(command.period_ms))),
     GetBalance: _counter("balance", lambda _command: ()),
     MarkDone: _counter("mark_done", lambda command: (command.marker, str(command.window_ms))),
     IsDone: _counter("is_done", lambda _command: ()),

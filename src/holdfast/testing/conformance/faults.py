@@ -121,9 +121,12 @@ class Wire:
         """Let the next commands of a kind not reach the engine; with `hangs`, the error comes only at the deadline."""
         self._faults.append(Fault(kind, times, applied=False, hangs=hangs, error=error))
 
-    def lose_reply(self, kind=object, times=ALWAYS, *, reached=True):
-        """Apply the next commands of a kind and lose their replies; without `reached`, they are not even applied."""
-        error = None if reached else lost_reply()
+    def lose_reply(self, kind=object, times=ALWAYS, *, reached=True, error=None):
+        """Apply the next commands of a kind and lose their replies; without `reached`, they are not even applied.
+
+        `error`: what interrupts the caller instead of an answer.
+        """
+        error = error or (None if reached else lost_reply())
         self._faults.append(Fault(kind, times, applied=reached, hangs=False, error=error))
 
     def let_pass(self, kind, times):

@@ -5,9 +5,11 @@ import time
 import pytest
 
 from holdfast import BudgetExceeded, Closed, InvalidConfig, InvalidName, Unavailable
-from holdfast.commands import Reserve, Settle
+from holdfast.commands import Reserve, Settle, UndoReserve
+from holdfast.rules.budget import SUM_MAX
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import passing, together
+from holdfast.testing.conformance.faults import Interrupted
 
 pytestmark = pytest.mark.capability("budgets")
 
@@ -187,6 +189,81 @@ def test_settle_may_be_resent_at_any_time(timed, late):
     assert budget.peek("ann")[:2] == (3, 0)
 
 
+@pytest.mark.finding("X7")
+def test_a_retried_reserve_is_not_refused_by_its_own_earlier_call(timed):
+    """The retry comes before the keeper could give the amount back, so the retry gives it back first."""
+    client = timed.connect()
+    budget = client.budget("fees", limit=10)
+    wire = timed.wire(client)
+
+    wire.lose_reply(Reserve)
+    wire.fail(UndoReserve)
+    with passing(timed.clock), pytest.raises(Unavailable) as error:
+        budget.reserve("ann", 10)
+    assert error.value.retryable
+    wire.heal()
+    reserved = budget.reserve("ann", 10)
+
+    assert budget.peek("ann")[:2] == (0, 10)
+    with passing(timed.clock):
+        eventually(lambda: wire.commands(UndoReserve, by="keeper") and wire.client.keeper.idle(), what="the undo")
+    assert budget.peek("ann")[:2] == (0, 10), "the undo of the first call leaves the second alone"
+    reserved.settle(3)
+    assert budget.peek("ann")[:2] == (3, 0)
+
+
+@pytest.mark.finding("T8")
+@pytest.mark.parametrize("reached", [True, False])
+def test_an_interrupted_reserve_gives_the_amount_back(face, reached):
+    """No caller has the reservation, so the keeper undoes it; a copy that comes later reserves nothing."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    wire = face.wire(client)
+
+    wire.lose_reply(Reserve, times=1, reached=reached, error=Interrupted())
+    with pytest.raises(Interrupted):
+        budget.reserve("ann", 10)
+    eventually(lambda: wire.client.keeper.idle() and budget.peek("ann").reserved == 0, what="the amount is free")
+    (lost,) = wire.commands(Reserve)
+    face.peer().say(lost)
+
+    assert budget.peek("ann")[:2] == (0, 0), "a late copy of the command"
+    assert passes(budget, "ann", 10)
+
+
+def test_a_reserve_that_never_reached_the_engine_is_not_undone(face):
+    """During an outage nothing piles up in the keeper."""
+    client = face.connect()
+    budget = client.budget("fees", limit=10)
+    wire = face.wire(client)
+
+    wire.fail(Reserve)
+    with pytest.raises(Unavailable):
+        budget.reserve("ann", 1)
+
+    assert wire.client.keeper.idle()
+    assert wire.commands(UndoReserve) == []
+
+
+def test_sums_are_exact_up_to_their_bound_and_no_engine_exceeds_it(face):
+    """Beyond 2**53 - 1 a script would round; the bound is the same on every engine."""
+    client = face.connect()
+    budget = client.budget("fees", limit=None)
+    first, second = budget.reserve("ann", SUM_MAX - 3), budget.reserve("ann", 2)
+
+    assert budget.peek("ann")[:2] == (0, SUM_MAX - 1)
+    with pytest.raises(BudgetExceeded) as refusal:
+        budget.reserve("ann", 2)
+    assert (refusal.value.remaining, refusal.value.limit) == (1, SUM_MAX)
+    first.settle(SUM_MAX - 1)
+    with pytest.raises(InvalidConfig, match=f"at most {SUM_MAX}"):
+        second.settle(2)
+    assert budget.peek("ann").spent == SUM_MAX - 1
+    second.settle(1)
+    assert budget.peek("ann")[:2] == (SUM_MAX, 0)
+    assert not passes(budget, "ann", 1, limit=SUM_MAX)
+
+
 def test_without_its_engine_a_budget_refuses(face):
     """A budget fails closed."""
     client = face.connect()
@@ -240,7 +317,7 @@ def test_invalid_amounts_and_settings_of_budgets_are_refused_before_any_command(
     reserved = budget.reserve("ann", 1)
     wire = face.wire(client)
 
-    for amount in (-1, 1.5, True, None, "1", 2**60):
+    for amount in (-1, 1.5, True, None, "1", 2**53, 2**60):
         for setting, use in (
             ("amount", lambda amount=amount: budget.reserve("ann", amount)),
             ("actual", lambda amount=amount: reserved.settle(amount)),
