@@ -8,17 +8,14 @@ A thread renews the leases, so that a blocked event loop loses none. Besides the
 from typing import TYPE_CHECKING
 
 from holdfast._lazy import lazy_exports
-from holdfast.aio.budget import Budget, Reservation
 from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, LossEvent
-from holdfast.aio.limit import RateLimiter
+from holdfast.aio.limit import Budget, RateLimiter, Reservation
 from holdfast.aio.lock import Lock
 from holdfast.aio.once import Once, OnceClaim
-from holdfast.aio.pool import Item, Pool
+from holdfast.aio.pool import Item, Permit, Pool, RWLease, RWLock, RWLockMode, Semaphore
 from holdfast.aio.registry import Registry, RegistryLease
-from holdfast.aio.rwlock import RWLease, RWLock, RWLockMode
-from holdfast.aio.semaphore import Permit, Semaphore
 
 if TYPE_CHECKING:
     from holdfast.aio.ownership import Assignment, Owner

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio import build as building
-from holdfast.aio.budget import Budget
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
-from holdfast.aio.limit import RateLimiter
+from holdfast.aio.limit import Budget, RateLimiter
 from holdfast.aio.lock import POLICIES, Lock
 from holdfast.aio.once import Once
-from holdfast.aio.pool import Item, Pool
+from holdfast.aio.pool import Item, Permit, Pool, RWLease, RWLock, Semaphore
 from holdfast.aio.registry import Registry
-from holdfast.aio.rwlock import RWLease, RWLock
-from holdfast.aio.semaphore import Permit, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client

@@ -3,17 +3,14 @@
 from typing import TYPE_CHECKING
 
 from holdfast._lazy import lazy_exports
-from holdfast.blocking.budget import Budget, Reservation
 from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, LossEvent
-from holdfast.blocking.limit import RateLimiter
+from holdfast.blocking.limit import Budget, RateLimiter, Reservation
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import Once, OnceClaim
-from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.pool import Item, Permit, Pool, RWLease, RWLock, RWLockMode, Semaphore
 from holdfast.blocking.registry import Registry, RegistryLease
-from holdfast.blocking.rwlock import RWLease, RWLock, RWLockMode
-from holdfast.blocking.semaphore import Permit, Semaphore
 
 if TYPE_CHECKING:
     from holdfast.blocking.ownership import Assignment, Owner

@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.blocking import build as building
-from holdfast.blocking.budget import Budget
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
-from holdfast.blocking.limit import RateLimiter
+from holdfast.blocking.limit import Budget, RateLimiter
 from holdfast.blocking.lock import Lock
 from holdfast.blocking.once import Once
-from holdfast.blocking.pool import Item, Pool
+from holdfast.blocking.pool import Item, Permit, Pool, RWLease, RWLock, Semaphore
 from holdfast.blocking.registry import Registry
-from holdfast.blocking.rwlock import RWLease, RWLock
-from holdfast.blocking.semaphore import Permit, Semaphore
 from holdfast.clock import Clock, Seconds
 from holdfast.config import FENCE_MEMORY_S
 from holdfast.core import client as _client

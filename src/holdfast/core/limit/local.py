@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NS, NS_PER_MS, NS_PER_US, jittered
-from holdfast.rules.memory_counters import MemoryCounters
+from holdfast.rules.counters import MemoryCounters
 
 if TYPE_CHECKING:
     from holdfast.commands import LimitDecision

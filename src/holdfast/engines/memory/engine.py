@@ -24,7 +24,7 @@ from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.names import new_token
 from holdfast.rules import Moment, Record, forget_at_us
-from holdfast.rules.memory_counters import MemoryCounters
+from holdfast.rules.counters import MemoryCounters
 from holdfast.rules.pool_state import MemoryPoolState
 from holdfast.rules.queue.memory_state import MemoryQueueState
 from holdfast.rules.registry import Parts
