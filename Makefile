@@ -60,8 +60,8 @@ docs: $(READY)  ## regenerate docs/acceptance.md and docs/reference.md
 	$(BIN)/python tools/acceptance.py
 	$(BIN)/python tools/reference.py
 
-wheels: $(READY)  ## the two wheels, holdfast and holdfast-conformance, in dist
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist . packages/conformance
+wheels: $(READY)  ## the three wheels, holdfast, holdfast-conformance and holdfast-lancedb, in dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist . packages/conformance packages/lancedb
 
 clean:
 	rm -rf $(VENV) dist .venv-bench .venv-redis-* .mypy_cache .ruff_cache .pytest_cache

@@ -5,7 +5,7 @@
     python examples/agent_memory.py /srv/memory forget <id>
     python examples/agent_memory.py /srv/memory fleet 4 25     # four agents at once, 25 memories each
 
-It needs `pip install 'holdfast[lancedb]'`. By default, leases in a file of the directory guard the table. For
+It needs `pip install holdfast-lancedb`. By default, leases in a file of the directory guard the table. For
 several hosts, set LOCKING=redis and HOLDFAST_LANCEDB_URL=redis://… in the environment of each.
 """
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from holdfast._lazy import Requires
+from holdfast.cli import codes, errors
 from holdfast.cli.options import Json, Url
-from holdfast.demo.__main__ import play
 
 
 def demo(
@@ -23,4 +24,10 @@ def demo(
     Example:
       holdfast demo
     """
+    try:
+        with Requires("holdfast-conformance", "holdfast.demo"):
+            # Imported here: the demonstration and the test tools that it uses are in a wheel of their own.
+            from holdfast.demo.__main__ import play  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        return errors.report("usage", codes.USAGE, str(error), as_json=as_json)
     return play(url, guarded=not without_guard, as_json=as_json)

@@ -1,1 +1,1 @@
-"""Integrations with other software, each behind an extra. Programs import only those that they use."""
+"""Integrations with other software, each behind an extra or in its own wheel. Programs import only what they use."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.contrib.extras import requires_extra
+from holdfast._lazy import Requires
 from holdfast.contrib.metrics import (
     ASSIGNMENT_ENDS,
     COUNTED,
@@ -30,7 +30,7 @@ from holdfast.contrib.metrics import (
     reason_of,
 )
 
-with requires_extra("opentelemetry", "opentelemetry"):
+with Requires("holdfast[opentelemetry]", "opentelemetry"):
     from opentelemetry import context, metrics, trace
     from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.trace import Status, StatusCode

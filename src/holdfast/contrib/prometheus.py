@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.contrib.extras import requires_extra
+from holdfast._lazy import Requires
 from holdfast.contrib.metrics import (
     ASSIGNMENT_ENDS,
     COUNTED,
@@ -28,7 +28,7 @@ from holdfast.contrib.metrics import (
     reason_of,
 )
 
-with requires_extra("prometheus", "prometheus_client"):
+with Requires("holdfast[prometheus]", "prometheus_client"):
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 The tools need the standard library only. Two modules import pytest: `holdfast.testing.plugin`, which pytest loads by
 itself, and `holdfast.testing.conformance`. This package loads the names below when a program first uses them, so that
 the plugin costs nothing in test runs that use no fixture of it.
+
+The wheel `holdfast` has the plugin, the servers and `eventually`; `holdfast-conformance` has the other tools.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         overlapping_holders,
     )
     from holdfast.testing.child_process import read_line, ready, send_line
+    from holdfast.testing.clock import ManualClock
     from holdfast.testing.guard import GuardedFile, Stored
     from holdfast.testing.history import History, HistoryEvent, Kind, Recorder, read_history
     from holdfast.testing.pause_points import PausePoints
@@ -46,12 +49,14 @@ __getattr__, __dir__ = lazy_exports(
             "observers_see_fences_grow",
         ),
         "holdfast.testing.child_process": ("read_line", "ready", "send_line"),
+        "holdfast.testing.clock": ("ManualClock",),
         "holdfast.testing.guard": ("GuardedFile", "Stored"),
         "holdfast.testing.history": ("HistoryEvent", "History", "Kind", "Recorder", "read_history"),
         "holdfast.testing.pause_points": ("PausePoints",),
         "holdfast.testing.processes": ("WorkerProcess", "WorkerProcesses"),
         "holdfast.testing.waiting": ("eventually",),
     },
+    wheel="holdfast-conformance",
 )
 
 __all__ = [
@@ -59,6 +64,7 @@ __all__ = [
     "History",
     "HistoryEvent",
     "Kind",
+    "ManualClock",
     "PausePoints",
     "Recorder",
     "Stored",

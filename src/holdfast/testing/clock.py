@@ -34,7 +34,8 @@ class ManualClock:
     def wall_us(self) -> int:
         return self._wall_us
 
-    def timeout_s(self, until_ns: int) -> float | None:  # noqa: ARG002 - only `advance` ends a sleep
+    def timeout_s(self, until_ns: int) -> float | None:  # noqa: ARG002 - as in all clocks
+        """Return `None`: a sleep until `until_ns` has no timeout, because only `advance` ends it."""
         return None
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:

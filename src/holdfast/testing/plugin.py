@@ -2,7 +2,7 @@
 
 The fixtures clean up what a test started, however the test ends: processes, servers, files, armed pause points. A test
 run that uses no fixture of this plugin pays nothing for it: this module imports no other module of Holdfast before
-that.
+that. The wheel `holdfast` alone is enough for `holdfast_engine`; the other fixtures need `holdfast-conformance`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def holdfast_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 @pytest.fixture
 def holdfast_history(tmp_path: Path) -> Iterator[History]:
     """A history file of this test: `.path` for its workers, `.recorder(worker)`, `.read()`."""
-    from holdfast.testing.history import History
+    from holdfast.testing import History
 
     with History(tmp_path / "history.jsonl") as history:
         yield history
@@ -102,7 +102,7 @@ def holdfast_history(tmp_path: Path) -> Iterator[History]:
 @pytest.fixture
 def holdfast_workers() -> Iterator[WorkerProcesses]:
     """The worker processes of this test: `.start("package.module:function", **arguments)`."""
-    from holdfast.testing.processes import WorkerProcesses
+    from holdfast.testing import WorkerProcesses
 
     with WorkerProcesses() as workers:
         yield workers
@@ -112,7 +112,7 @@ def holdfast_workers() -> Iterator[WorkerProcesses]:
 def holdfast_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PausePoints]:
     """Pause points for the children of this test; points armed in this process are disarmed at its end."""
     from holdfast import failpoints
-    from holdfast.testing.pause_points import PausePoints
+    from holdfast.testing import PausePoints
 
     points = PausePoints(tmp_path / "pauses")
     for variable, directory in points.env.items():

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from holdfast.contrib.extras import requires_extra
+from holdfast._lazy import Requires
 from holdfast.contrib.lancedb import settings
 from holdfast.contrib.lancedb.reading import Reader, SearchQuery
 from holdfast.contrib.lancedb.store import CLOSE_S, KEY, RETENTION, StoreBase, opened
@@ -65,7 +65,7 @@ class GuardedStore(StoreBase):
     async def table(self) -> Reader:
         """Like `blocking.GuardedStore.table`: LanceDB's asyncio table, for reads."""
         if self._table is None:
-            with requires_extra("lancedb", "lancedb", "lance", "pyarrow"):
+            with Requires("holdfast-lancedb", "lancedb", "lance", "pyarrow"):
                 import lancedb  # noqa: PLC0415 - as in `SharedTable.table`
 
             database = await lancedb.connect_async(str(self.directory), **self._shared.reading())

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lance
 
+from holdfast._lazy import Requires
 from holdfast.blocking import connect
-from holdfast.contrib.extras import requires_extra
 from holdfast.contrib.lancedb import writing
 from holdfast.contrib.lancedb.maintenance import Maintenance
 from holdfast.contrib.lancedb.write_queue import WriteQueue
@@ -118,7 +118,7 @@ class SharedTable:
         """Return LanceDB's own table, for reads. The settings say how soon it sees the commits of other processes."""
         with self._guard:
             if self._table is None:
-                with requires_extra("lancedb", "lancedb", "lance", "pyarrow"):
+                with Requires("holdfast-lancedb", "lancedb", "lance", "pyarrow"):
                     import lancedb  # noqa: PLC0415 - takes four times as long to import as the rest; only searches need it
 
                 self._table = lancedb.connect(str(self.directory), **self.reading()).open_table(self.name)
