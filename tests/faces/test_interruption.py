@@ -370,5 +370,5 @@ def hold_the_gate(path):
                 take = read_line() == "take"
             except EOFError:
                 return
-            fcntl.lockf(file, fcntl.LOCK_EX if take else fcntl.LOCK_UN, 1, 0)
+            fcntl.lockf(file, fcntl.LOCK_EX if take else fcntl.LOCK_UN, 2, 0)
             send_line("taken" if take else "given")

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from holdfast import failpoints
 from holdfast.errors import Unavailable
 from holdfast.testing import eventually
 
@@ -148,3 +149,46 @@ def test_a_new_gate_beside_an_old_one_does_not_break_exclusion(path, child, conn
     assert other.ask("acquire", name="x", timeout=0)["error"] == "NotAcquired"
     mine.release()
     assert other.ask("acquire", name="x", timeout=1)["fence"] > mine.fence
+
+
+def wait_for_kernel_waiter(path):
+    """Wait until a process waits for the gate in the kernel: such a lock stands behind an arrow in the list."""
+    inode = path.with_name("hf.db.gate").stat().st_ino
+
+    def is_waiting():
+        with open("/proc/locks", encoding="ascii") as locks:
+            return any(" -> " in line and f":{inode} " in line for line in locks)
+
+    eventually(is_waiting, what="a process that waits for the gate")
+
+
+@pytest.mark.finding("L9")
+def test_a_process_suspended_while_it_waits_for_the_gate_stalls_no_other(path, child, connect, holdfast_pauses):
+    """The kernel may give the turn to a process that no longer runs. It has begun nothing, so the others go on."""
+    client, third = connect(), child()
+    client.lock("mine").acquire().release()
+    third.ask("acquire", name="its own")
+    frozen = child()
+    holdfast_pauses.arm("sqlite.gate-turn")
+
+    def keep_inside():
+        failpoints.disarm(INSIDE)
+        frozen.order("acquire", name="x")
+        wait_for_kernel_waiter(path)
+
+    failpoints.arm(INSIDE, keep_inside)
+    client.lock("other").acquire().release()
+    assert holdfast_pauses.wait_reached("sqlite.gate-turn") == frozen.pid
+    frozen.worker.freeze()
+    holdfast_pauses.disarm("sqlite.gate-turn")
+    holdfast_pauses.go("sqlite.gate-turn")
+
+    began = time.monotonic()
+    for number in range(20):
+        client.lock(f"{number}").acquire().release()
+        third.ask("acquire", name=f"third/{number}")
+    assert time.monotonic() - began < 2
+
+    frozen.worker.thaw()
+    assert frozen.answer()["fence"] > 0
+    assert third.ask("acquire", name="x", timeout=0)["error"] == "NotAcquired"

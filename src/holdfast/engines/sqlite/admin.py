@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
 from holdfast.engines.sqlite import location
-from holdfast.engines.sqlite.process_locks import inherited_lock_is_held
+from holdfast.engines.sqlite.process_locks import is_alive
 
 if TYPE_CHECKING:
     from holdfast.engines.sqlite.database import Database
@@ -44,19 +44,15 @@ def names(database: Database, prefix: str, limit: int, kind: str = "") -> NamePa
 def examine(database: Database) -> EngineReport:
     """Return the facts about the file, its filesystem, and what dead processes left."""
 
-    def look(cursor: sqlite3.Cursor) -> tuple[list[tuple[int, int]], int, str]:
-        sessions = cursor.execute("SELECT id, live FROM session").fetchall()
+    def look(cursor: sqlite3.Cursor) -> tuple[list[tuple[int, int, int]], int, str]:
+        sessions = cursor.execute("SELECT id, live, pid FROM session").fetchall()
         leases = cursor.execute("SELECT count(*) FROM lease").fetchone()[0]
         return sessions, leases, cursor.execute("PRAGMA quick_check(1)").fetchone()[0]
 
     sessions, leases, check = database.transact(look)
     live = database.live
-    dead = {
-        session
-        for session, inode in sessions
-        if inode == live.inode and live.holder(session) is None and not inherited_lock_is_held(live, session)
-    }
-    known = {session for session, _ in sessions} - dead
+    dead = {session for session, inode, pid in sessions if inode == live.inode and not is_alive(live, session, pid)}
+    known = {session for session, _, _ in sessions} - dead
     pipes = sorted(database.path.parent.glob(f"{database.path.name}.wake.*"))
     orphans = [pipe for pipe in pipes if pipe.suffix[1:].isdigit() and int(pipe.suffix[1:]) not in known]
     version, file = f"SQLite {sqlite3.sqlite_version}", str(database.path)

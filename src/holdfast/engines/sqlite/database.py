@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 from holdfast import failpoints
 from holdfast.clock import SYSTEM
 from holdfast.engines.sqlite import location, schema
-from holdfast.engines.sqlite.process_locks import STALL_S, open_lockfile
+from holdfast.engines.sqlite.process_locks import STALL_S, Gate, LockFile, SqliteLocks, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 
 T = TypeVar("T")
@@ -47,14 +47,15 @@ class Database:
         self.path = path
         self._name = str(path)
         self._cursor: sqlite3.Cursor | None = None
+        self._locks: SqliteLocks | None = None
         self._file = (0, 0)
         self._users = 0
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             location.refuse_network(path.parent)
             schema.refuse_other_layout(path)
-            self.gate = open_lockfile(Path(f"{path}.gate"), self)
-            self.live = open_lockfile(Path(f"{path}.live"), self)
+            self.gate = open_lockfile(Path(f"{path}.gate"), self, Gate)
+            self.live = open_lockfile(Path(f"{path}.live"), self, LockFile)
         except OSError as error:
             raise Unavailable("sqlite", location.trouble(error), str(error)) from error
         _alive.add(self)
@@ -94,7 +95,7 @@ class Database:
         if not gate.mutex.acquire(blocking=False):
             until_s = _bound_s(until_ns)
             gate.take_mutex(until_s)
-        if not gate.lock(0):
+        if not gate.try_enter():
             gate.enter(until_s or _bound_s(until_ns))
 
     def _inside(self, work: Callable[..., T], *details: object) -> T:
@@ -132,6 +133,7 @@ class Database:
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             schema.prepare(cursor, self.path)
+            self._locks = SqliteLocks(self._name)
         except BaseException:
             connection.close()  # closing rolls back the open transaction
             raise
@@ -178,8 +180,12 @@ class Database:
         try:
             with contextlib.suppress(Unavailable):
                 self.gate.enter(time.monotonic() + STALL_S)
+            if self._locks is not None:
+                self._locks.unlock()  # the last connection to the file deletes the log
             cursor.connection.close()
         finally:
+            if self._locks is not None:
+                self._locks.close()
             self.gate.leave()
 
 

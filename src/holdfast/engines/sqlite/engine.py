@@ -22,7 +22,7 @@ from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.sqlite import CAPABILITIES, SCOPE, admin, counters, dispatch, lease_rows, pool, queue_tables
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.location import filesystem
-from holdfast.engines.sqlite.process_locks import inherited_lock_is_held, open_inherited_lock
+from holdfast.engines.sqlite.process_locks import LivenessDescriptor, is_alive
 from holdfast.engines.sqlite.promise import promised
 from holdfast.engines.sqlite.registry import SqliteRegistryState, forget_registries
 from holdfast.engines.sqlite.waiting_line import Damaged
@@ -77,6 +77,7 @@ class SqliteStore(Store):
         self._session = 0
         self._me = ""  # the session, as records name it
         self._session_lock = threading.Lock()
+        self._liveness: LivenessDescriptor | None = None
         self._heartbeat_us = 0
         self._count = 0
         self._closed = False
@@ -261,11 +262,13 @@ class SqliteStore(Store):
         process has inherited its lock.
         """
         session, live = int(client), self.database.live
-        row = cursor.execute("SELECT live, heartbeat_us FROM session WHERE id = ?", (session,)).fetchone()
-        locked = live.holder(session) is not None or inherited_lock_is_held(live, session)
+        row = cursor.execute("SELECT live, pid, heartbeat_us FROM session WHERE id = ?", (session,)).fetchone()
         if row is None:
-            return dispatch.SessionState(client, NEVER_NS, gone=not locked)
-        return dispatch.SessionState(client, row[1], gone=not locked and row[0] == live.inode)
+            return dispatch.SessionState(client, NEVER_NS, gone=not is_alive(live, session, 0))
+        inode, pid, heartbeat_us = row
+        return dispatch.SessionState(
+            client, heartbeat_us, gone=inode == live.inode and not is_alive(live, session, pid)
+        )
 
     def _pids_ahead(self, cursor: sqlite3.Cursor, record: Record) -> set[int]:
         """Return the processes whose end should wake a waiter: the holder's, and those of all waiters ahead."""
@@ -314,8 +317,8 @@ class SqliteStore(Store):
 
     def _clear_dead_sessions(self, cursor: sqlite3.Cursor) -> None:
         live = self.database.live
-        for session, inode in cursor.execute("SELECT id, live FROM session").fetchall():
-            if inode == live.inode and live.holder(session) is None and not inherited_lock_is_held(live, session):
+        for session, inode, pid in cursor.execute("SELECT id, live, pid FROM session").fetchall():
+            if inode == live.inode and not is_alive(live, session, pid):
                 cursor.execute("DELETE FROM session WHERE id = ?", (session,))
                 FifoListener.remove(self._pipe(session))
 
@@ -343,7 +346,10 @@ class SqliteStore(Store):
     def liveness_fd(self) -> int:
         if not self._session:
             self._begin_session(None)
-        return open_inherited_lock(self.database.live, self._session)
+        with self._session_lock:
+            if self._liveness is None:
+                self._liveness = LivenessDescriptor(self.database.live, self._session)
+            return self._liveness.descriptor
 
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         return admin.names(self.database, prefix, limit, kind)
@@ -362,6 +368,7 @@ class SqliteStore(Store):
         self._known = {}
         self._pids = {}
         self._session_lock = threading.Lock()
+        self._close_liveness()
         self._listener.forked()
 
     def close(self) -> None:
@@ -389,7 +396,13 @@ class SqliteStore(Store):
             self.database.live.unlock(session)
         self._session = 0
         self._me = ""
+        self._close_liveness()
         self._leave()
+
+    def _close_liveness(self) -> None:
+        liveness, self._liveness = self._liveness, None
+        if liveness is not None:
+            liveness.close()
 
     def _still_holds(self, cursor: sqlite3.Cursor, name: str, now_us: int) -> bool:
         try:

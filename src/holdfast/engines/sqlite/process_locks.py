@@ -1,14 +1,21 @@
 """Lock files: the gate that transactions pass one at a time, and the live file that proves which sessions live.
 
-A process opens a lock file once. POSIX locks belong to the process, and the kernel drops them when the process closes
-*any* descriptor of the file; so there is one descriptor per file (found by device and inode), and it stays open for as
-long as a database uses the file or a byte of it is locked. The engine uses POSIX locks because a forked child does not
-inherit them: a child that outlives its parent must not keep the dead parent's locks.
+The locks are open-file-description locks (`F_OFD_SETLK`): a lock belongs to the descriptor that took it. POSIX locks
+belong to the process, and the kernel drops them when the process closes *any* descriptor of the file: a backup or a
+checksum that merely reads the live file would make its own process look dead. And a process does not see its own POSIX
+locks, so that two copies of this package in one process would not respect each other.
+
+A forked child shares the descriptors of its parent, and with them the locks. A child that outlives its parent must not
+keep the dead parent's locks, so the child closes these descriptors at once, and opens the files again when it needs
+them.
+
+Where a system has no such locks, POSIX locks take their place. Then there must be one descriptor per file and process,
+which stays open for as long as a database uses the file or a byte of it is locked; the promise of the engine has a
+caveat about the rest.
 
 The death of a parent must not free a lease under which its child still works, if the child has the session's liveness
-descriptor. So the parent can lock a second byte of the live file on an open file description, which children inherit:
-the kernel drops that lock when the last process that has the descriptor ends. A session is dead when both bytes are
-free.
+descriptor. That descriptor locks a second byte of the live file, and child processes inherit it: the kernel drops the
+lock when the last process that has it ends. A session is dead when both bytes are free.
 """
 
 from __future__ import annotations
@@ -21,8 +28,9 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from holdfast import failpoints
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.observer import log
 
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MODE = 0o600
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 STALL_S = 5.0
 _SLOW_S = 1.0
 _ANNOUNCE_S = 0.005
@@ -38,72 +47,137 @@ _TRIES = 20
 _NAP_S = 0.00005
 _ASIDE_S = 0.0001
 _LOOK_EVERY = 4
+# How long a process waits for its turn before it enters a free gate out of turn, and how long it then goes on to do so
+# without waiting.
+_PATIENCE_S = 0.1
+_OUT_OF_TURN_S = 1.0
 _WAITERS, _NO_WAITERS = b"1", b"0"
-_TRY = fcntl.LOCK_EX | fcntl.LOCK_NB
 
-# struct flock: the fields and their order differ between the kernels.
-_LINUX = "hhqqi4x"
-_DARWIN = "qqihh"
+# Whether a lock belongs to the descriptor that took it, and not to the process.
+BY_DESCRIPTOR = hasattr(fcntl, "F_OFD_SETLK")
+_QUERY, _TRY, _WAIT = (
+    (fcntl.F_OFD_GETLK, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW)
+    if BY_DESCRIPTOR
+    else (fcntl.F_GETLK, fcntl.F_SETLK, fcntl.F_SETLKW)
+)
 
 # The inheritable byte of a session lies far beyond any number that a session will ever have.
 _INHERITED = 1 << 40
 
 
+def _request(kind: int, start: int, length: int = 1) -> bytes:
+    """Return a `struct flock`: its fields and their order differ between the kernels."""
+    if sys.platform == "darwin":
+        return struct.pack("qqihh", start, length, 0, kind, os.SEEK_SET)
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)
+
+
+def _found(answer: bytes) -> tuple[int, int]:
+    """Return the kind of the lock that a query found, and the pid of its process; -1 if the lock has no process."""
+    if sys.platform == "darwin":
+        _, _, pid, kind, _ = struct.unpack("qqihh", answer)
+    else:
+        kind, _, _, _, pid = struct.unpack("hhqqi4x", answer)
+    return kind, pid
+
+
+# The gate has two bytes. A process is inside while it has locked the second one; the first one is the turn, for which
+# processes wait in the kernel. A process that the kernel gives the turn while it is suspended so keeps no other out.
+_TURN, _INSIDE = 0, 1
+_LOCK_GATE, _UNLOCK_GATE = _request(fcntl.F_WRLCK, _TURN, 2), _request(fcntl.F_UNLCK, _TURN, 2)
+_LOCK_TURN, _UNLOCK_TURN = _request(fcntl.F_WRLCK, _TURN), _request(fcntl.F_UNLCK, _TURN)
+_LOCK_INSIDE = _request(fcntl.F_WRLCK, _INSIDE)
+
+
 class LockFile:
     """One file, its one descriptor in this process, and the bytes of it that this process has locked."""
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.descriptor = descriptor
-        self.inode = os.fstat(descriptor).st_ino
-        self.device = os.fstat(descriptor).st_dev
+        self.descriptor = -1
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         self.begin()
+        self.open()
 
     def begin(self) -> None:
-        """Start without a lock; also in a forked child, because the locks and the threads stayed with the parent."""
-        # An RLock knows its thread, so that a thread that was interrupted between two lines can find out whether it has
-        # the mutex: `mine_now` returns true in the thread that has it. threading.Condition uses the same method.
-        self.mutex = threading.RLock()
-        self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        """Start without a lock."""
         self.mine: set[int] = set()
-        self._turn: _KernelWait | None = None
-        self.kernel_waits: set[_KernelWait] = set()
-        self._passes = 0
 
-    def close_if_idle(self) -> bool:
-        """Close the file, and return true, if no database uses it, no byte is locked and no thread waits for one."""
-        if self.users or self.mine or self.kernel_waits:
+    def open(self) -> None:
+        """Open the file."""
+        descriptor = os.open(self.path, _FLAGS | os.O_CREAT, _MODE)
+        status = os.fstat(descriptor)
+        self.device, self.inode = status.st_dev, status.st_ino
+        self.descriptor = descriptor
+
+    def forked(self) -> None:
+        """In a forked child: give up the parent's descriptor, because its locks belong to the parent."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+        self.begin()
+
+    def in_use(self) -> bool:
+        """Return true if a database uses the file or a byte is locked."""
+        return bool(self.users or self.mine)
+
+    def close(self) -> None:
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def call(self, command: int, request: bytes) -> bytes:
+        """Send a request about locks of this file to the kernel, and return the answer."""
+        if self.descriptor < 0:
+            _reopen(self)
+        return fcntl.fcntl(self.descriptor, command, request)
+
+    def set(self, request: bytes) -> bool:
+        """Lock or unlock without waiting; return false if another process has a lock in the way."""
+        try:
+            self.call(_TRY, request)
+        except (BlockingIOError, PermissionError):
             return False
-        os.close(self.descriptor)
         return True
 
     def lock(self, byte: int) -> bool:
-        """Lock one byte for this process without waiting; return true if it is locked now."""
-        try:
-            fcntl.lockf(self.descriptor, _TRY, 1, byte)
-        except (BlockingIOError, PermissionError):
+        """Lock one byte without waiting; return true if it is locked now."""
+        if not self.set(_request(fcntl.F_WRLCK, byte)):
             return False
         self.mine.add(byte)
         return True
 
     def unlock(self, byte: int) -> None:
         self.mine.discard(byte)
-        fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
+        self.set(_request(fcntl.F_UNLCK, byte))
 
-    def holder(self, byte: int) -> int | None:
-        """Return the pid of the process that has locked this byte, or `None`; 0 if its pid is not visible from here."""
-        if byte in self.mine:
-            return os.getpid()
-        if sys.platform == "darwin":
-            query = struct.pack(_DARWIN, byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
-            answer = struct.unpack(_DARWIN, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, query))
-            kind, pid = answer[3], answer[2]
-        else:
-            query = struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-            answer = struct.unpack(_LINUX, fcntl.fcntl(self.descriptor, fcntl.F_GETLK, query))
-            kind, pid = answer[0], answer[4]
-        return None if kind == fcntl.F_UNLCK else max(0, pid)
+    def is_locked(self, byte: int) -> bool:
+        """Return true if this process or another one has locked the byte."""
+        return byte in self.mine or self._lock_ahead(byte) is not None
+
+    def _lock_ahead(self, byte: int) -> int | None:
+        """Return the pid of a process with a lock in the way, -1 if it is unknown, or `None` if there is no lock."""
+        kind, pid = _found(self.call(_QUERY, _request(fcntl.F_WRLCK, byte)))
+        return None if kind == fcntl.F_UNLCK else pid
+
+
+class Gate(LockFile):
+    """The lock behind which all transactions of a database run, one at a time."""
+
+    def begin(self) -> None:
+        super().begin()
+        # An RLock knows its thread, so that a thread that was interrupted between two lines can find out whether it has
+        # the mutex: `mine_now` returns true in the thread that has it. threading.Condition uses the same method.
+        self.mutex = threading.RLock()
+        self.mine_now: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+        self._turn: _KernelWait | None = None
+        self.kernel_waits: set[_KernelWait] = set()
+        self._passes = 0
+        self._out_of_turn_until_s = 0.0
+
+    def in_use(self) -> bool:
+        """Return true if a database uses the gate or a thread waits for it."""
+        return bool(self.users or self.kernel_waits)
 
     def take_mutex(self, until_s: float) -> None:
         """Acquire the mutex, or raise `Unavailable` at `until_s`: its thread may wait for a suspended process."""
@@ -111,38 +185,51 @@ class LockFile:
             raise self._stalled()
 
     def _stalled(self) -> Unavailable:
-        pid = self.holder(0)
-        reading = pid is None and not self.mine_now()  # the gate is open: a thread of this process reads a snapshot
-        who = "another thread of this process" if reading else f"process {pid}"
         return Unavailable(
             "sqlite",
             UnavailableReason.STALLED,
-            f"{who} has locked {self.path} for too long, in the middle of a transaction: resume or end it",
+            f"{self._who()} has locked {self.path} for too long, in the middle of a transaction: resume or end it",
         )
 
-    def enter(self, until_s: float) -> None:
-        """Lock byte 0 for this process, or raise `Unavailable`, which names the process that has it.
+    def _who(self) -> str:
+        """Return who is inside the gate, for people."""
+        pid = self._lock_ahead(_INSIDE)
+        if pid is None:
+            return "another thread of this process"
+        if pid <= 0:
+            pid = _find_owner(self.device, self.inode, _INSIDE)
+        return f"process {pid}" if pid > 0 else "a process that is not visible from here"
 
-        The caller has the mutex. First make a few quick tries, because a process holds the gate for microseconds. Then
-        a thread waits in the kernel, which is fair but cannot be interrupted; the thread gives the lock back if its
+    def try_enter(self) -> bool:
+        """Enter the gate if it is free; return true if this process is inside now."""
+        try:
+            fcntl.fcntl(self.descriptor, _TRY, _LOCK_GATE)
+        except (BlockingIOError, PermissionError):
+            return False
+        except ValueError:  # there is no descriptor: this is a forked child, which has not opened the file yet
+            return self.set(_LOCK_GATE)
+        return True
+
+    def enter(self, until_s: float) -> None:
+        """Enter the gate, or raise `Unavailable`, which names the process that is inside.
+
+        The caller has the mutex. First make a few quick tries, because a process is inside for microseconds. Then a
+        thread waits in the kernel, which is fair but cannot be interrupted; the thread gives the turn back if its
         caller has gone.
         """
+        out_of_turn = time.monotonic() < self._out_of_turn_until_s
         for attempt in range(_TRIES):
-            if self.lock(0):
+            if self.try_enter() or (out_of_turn and self.set(_LOCK_INSIDE)):
                 return
             self._announce_waiter()
-            if attempt < _TRIES // 2:
-                _yield_cpu()
-            else:
-                time.sleep(_NAP_S)
-        if time.monotonic() < until_s and self._wait_in_kernel(until_s):
-            self.mine.add(0)
-            return
-        raise self._stalled()
+            _pause(attempt)
+        if time.monotonic() >= until_s or not self._wait_for_turn(until_s):
+            raise self._stalled()
 
     def leave(self) -> None:
-        """Unlock byte 0. A second call does nothing."""
-        self.unlock(0)
+        """Leave the gate. A second call does nothing."""
+        if self.descriptor >= 0:
+            fcntl.fcntl(self.descriptor, _TRY, _UNLOCK_GATE)
 
     def step_aside(self) -> None:
         """After leaving, sleep for a moment now and then if another process waits.
@@ -162,72 +249,99 @@ class LockFile:
         with contextlib.suppress(OSError):  # the disk may be full, and this is only a hint
             os.pwrite(self.descriptor, _WAITERS, 0)
 
-    def _wait_in_kernel(self, until_s: float) -> bool:
+    def _wait_for_turn(self, until_s: float) -> bool:
+        """Wait for the turn and enter; return true if this process is inside now.
+
+        A process that was suspended just when the kernel gave it the turn is not inside, and may stay away for hours.
+        So a process that has waited for a moment, and finds the gate free, enters out of turn.
+        """
         logged = False
         began_s = time.monotonic()
+        patient_until_s = began_s + (0 if began_s < self._out_of_turn_until_s else _PATIENCE_S)
         try:
-            turn = self._turn
-            if turn is None or not turn.resume():
-                turn = self._turn = _KernelWait(self)
-                turn.begin()
+            turn = self._line_up()
             while (left_s := until_s - time.monotonic()) > 0:
                 if turn.done.wait(min(_ANNOUNCE_S, left_s)):
-                    return turn.has_lock()
+                    return turn.has_lock() and self._go_inside(until_s)
+                now_s = time.monotonic()
+                if now_s >= patient_until_s and self.set(_LOCK_INSIDE):
+                    self._out_of_turn_until_s = now_s + _OUT_OF_TURN_S
+                    turn.abandon()
+                    return True
                 self._announce_waiter()
-                if not logged and time.monotonic() - began_s >= _SLOW_S:
+                if not logged and now_s - began_s >= _SLOW_S:
                     logged = True
-                    log.warning("waiting for the gate %s, held by process %s", self.path, self.holder(0))
+                    log.warning("waiting for the gate %s: %s is inside", self.path, self._who())
         except BaseException:
             # After an interrupt, no thread may keep waiting in the kernel for a caller that has gone.
             if self._turn is not None:
                 self._turn.abandon()
                 self._turn = None
             raise
-        return turn.abandon()
+        return turn.abandon() and self.set(_LOCK_INSIDE)
+
+    def _line_up(self) -> _KernelWait:
+        """Wait for the turn in the kernel: continue an earlier wait, or begin one."""
+        turn = self._turn
+        if turn is None or not turn.resume():
+            turn = self._turn = _KernelWait(self)
+            turn.begin()
+        return turn
+
+    def _go_inside(self, until_s: float) -> bool:
+        """Enter with the turn: another process may be inside out of turn."""
+        attempt = 0
+        while not self.set(_LOCK_INSIDE):
+            if time.monotonic() >= until_s:
+                return False
+            _pause(attempt)
+            attempt += 1
+        return True
 
 
 class _KernelWait:
-    """A thread that waits in the kernel for byte 0, on behalf of the thread of this process that has the mutex."""
+    """A thread that waits in the kernel for the turn, on behalf of the thread of this process that has the mutex."""
 
-    def __init__(self, file: LockFile) -> None:
+    def __init__(self, gate: Gate) -> None:
         self.done = threading.Event()
-        self._file = file
+        self._gate = gate
         self._guard = threading.Lock()
         self._state = "wanted"
 
     def begin(self) -> None:
-        self._file.kernel_waits.add(self)
+        self._gate.kernel_waits.add(self)
         threading.Thread(target=self._run, name="holdfast-gate", daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._lock()
         finally:
-            self._file.kernel_waits.discard(self)
+            self._gate.kernel_waits.discard(self)
 
     def _lock(self) -> None:
         try:
-            fcntl.lockf(self._file.descriptor, fcntl.LOCK_EX, 1, 0)
-        except OSError:  # the kernel assumes a deadlock between two gates; the caller tries again
+            self._gate.call(_WAIT, _LOCK_TURN)
+        except OSError:  # with POSIX locks, the kernel may assume a deadlock between two gates; the caller tries again
             self._state = "failed"
             self.done.set()
             return
+        failpoints.point("sqlite.gate-turn")
         with self._guard:
             unwanted = self._state == "abandoned"
             self._state = "over" if unwanted else "locked"
         if unwanted:
-            # Another thread of this process may be inside the gate by now, and the lock belongs to the process. Holding
-            # the mutex makes sure that no thread is inside.
-            with self._file.mutex:
-                fcntl.lockf(self._file.descriptor, fcntl.LOCK_UN, 1, 0)
+            # Another thread of this process may be inside the gate by now, and the lock belongs to all its threads.
+            # Holding the mutex makes sure that no thread is inside.
+            with self._gate.mutex:
+                self._gate.set(_UNLOCK_TURN)
         self.done.set()
 
     def has_lock(self) -> bool:
-        """Return true if the kernel granted the lock to this wait."""
+        """Return true if the kernel granted the turn to this wait."""
         return self._state == "locked"
 
     def abandon(self) -> bool:
-        """Stop waiting; return true if the lock came at the last moment: then the caller has it."""
+        """Stop waiting; return true if the turn came at the last moment: then the caller has it."""
         with self._guard:
             if self._state == "wanted":
                 self._state = "abandoned"
@@ -241,73 +355,144 @@ class _KernelWait:
             return self._state == "wanted"
 
 
-def _yield_cpu() -> None:
-    if hasattr(os, "sched_yield"):
+def _pause(attempt: int) -> None:
+    """Let another process run: at first only if one is ready, later for a moment of sleep."""
+    if attempt < _TRIES // 2 and hasattr(os, "sched_yield"):
         os.sched_yield()
     else:
-        time.sleep(0)
+        time.sleep(_NAP_S)
 
 
+def _find_owner(device: int, inode: int, byte: int) -> int:
+    """Return a process whose descriptor has locked this byte of the file, or 0 if this process cannot see one.
+
+    The kernel does not tell it with the lock, but shows the locks of every descriptor.
+    """
+    with contextlib.suppress(OSError):
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            with contextlib.suppress(OSError):  # a process that ends, or one of another user
+                for descriptor in os.listdir(f"/proc/{pid}/fd"):
+                    status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+                    if (status.st_dev, status.st_ino) == (device, inode) and _has_locked(pid, descriptor, byte):
+                        return int(pid)
+    return 0
+
+
+def _has_locked(pid: str, descriptor: str, byte: int) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="ascii") as lines:
+        locks = [line.split() for line in lines if line.startswith("lock:")]
+    return any(int(start) <= byte and (end == "EOF" or byte <= int(end)) for *_, start, end in locks)
+
+
+L = TypeVar("L", bound=LockFile)
 _files: dict[tuple[int, int], LockFile] = {}
 _files_lock = threading.Lock()
 
 
-def open_lockfile(path: Path, user: object) -> LockFile:
+def open_lockfile(path: Path, user: object, kind: type[L]) -> L:
     """Return this process's one handle on the file, which stays open for as long as `user` lives."""
     with _files_lock:
-        file = _find_or_open(path)
+        file = _find_or_open(path, kind)
         file.users.add(user)
         return file
 
 
-def _find_or_open(path: Path) -> LockFile:
-    # Look before opening, because closing a second descriptor would drop the locks.
+def _find_or_open(path: Path, kind: type[L]) -> L:
+    # Look before opening, because closing a second descriptor would drop the process's POSIX locks.
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(path, follow_symlinks=False)
-        if known := _files.get((status.st_dev, status.st_ino)):
+        known = _files.get((status.st_dev, status.st_ino))
+        if isinstance(known, kind):
             return known
-    for key in [key for key, file in _files.items() if file.close_if_idle()]:
-        del _files[key]
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
-    status = os.fstat(descriptor)
-    return _files.setdefault((status.st_dev, status.st_ino), LockFile(str(path), descriptor))
+    for key in [key for key, file in _files.items() if not file.in_use()]:
+        _files.pop(key).close()
+    file = kind(str(path))
+    _files[file.device, file.inode] = file
+    return file
+
+
+def _reopen(file: LockFile) -> None:
+    """In a forked child: open the file again, for the child alone."""
+    with _files_lock:
+        if file.descriptor >= 0:
+            return
+        _files.pop((file.device, file.inode), None)
+        file.open()
+        _files[file.device, file.inode] = file
 
 
 def _forget_locks() -> None:
     global _files_lock  # noqa: PLW0603
     _files_lock = threading.Lock()
     for file in _files.values():
-        file.begin()
+        file.forked()
 
 
 os.register_at_fork(after_in_child=_forget_locks)
 
 
-# By device, inode and session: one descriptor for each session, however often a caller asks for it.
-_inherited_locks: dict[tuple[int, int, int], int] = {}
+class LivenessDescriptor:
+    """The descriptor that keeps a session alive for as long as any process has it open."""
+
+    def __init__(self, live: LockFile, session: int) -> None:
+        if not BY_DESCRIPTOR:
+            raise InvalidConfig("url", live.path, "this system has no locks that a child process can inherit")
+        self.descriptor = os.open(live.path, _FLAGS)
+        try:
+            if os.fstat(self.descriptor).st_ino != live.inode:
+                detail = f"{live.path} is no longer the file that was opened"
+                raise Unavailable("sqlite", UnavailableReason.REPLACED, detail)
+            fcntl.fcntl(self.descriptor, _TRY, _request(fcntl.F_WRLCK, _INHERITED + session))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-def inherited_lock_is_held(live: LockFile, session: int) -> bool:
-    """Return true if a process still has the liveness descriptor of this session."""
-    return live.holder(_INHERITED + session) is not None
+def is_alive(live: LockFile, session: int, pid: int) -> bool:
+    """Return true if a process has this session, or has inherited its liveness descriptor.
 
-
-def open_inherited_lock(live: LockFile, session: int) -> int:
-    """Return the session's liveness descriptor: the session counts as alive while any process has it open.
-
-    This process must not close it before it ends: closing any descriptor of the file drops the POSIX locks that the
-    process has on it.
+    A process cannot see its own POSIX locks: there, a session of this process counts as alive.
     """
-    key = (live.device, live.inode, session)
-    if key in _inherited_locks:
-        return _inherited_locks[key]
-    command = getattr(fcntl, "F_OFD_SETLK", None)
-    if command is None:
-        raise InvalidConfig("url", live.path, "this system has no locks that a child process can inherit")
+    if live.is_locked(session) or live.is_locked(_INHERITED + session):
+        return True
+    return not BY_DESCRIPTOR and pid == os.getpid()
 
-    descriptor = os.open(live.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    if os.fstat(descriptor).st_ino != live.inode:
-        raise Unavailable("sqlite", UnavailableReason.REPLACED, f"{live.path} is no longer the file that was opened")
-    fcntl.fcntl(descriptor, command, struct.pack(_LINUX, fcntl.F_WRLCK, os.SEEK_SET, _INHERITED + session, 1, 0))
-    _inherited_locks[key] = descriptor
-    return descriptor
+
+# SQLite's own locks are POSIX locks. These are the bytes that a connection keeps locked for as long as it is open: of
+# the database, while others must not delete the log; of the shared memory, while others must not clear it.
+_SQLITE_SHARED = _request(fcntl.F_RDLCK, 0x40000002, 510)
+_SQLITE_SHARED_MEMORY = _request(fcntl.F_RDLCK, 128)
+
+
+class SqliteLocks:
+    """Locks of our own on the bytes that SQLite locks while a connection is open.
+
+    A program that reads and closes the database, as a backup does, drops the locks of its own process's connection. The
+    next process to close its connection would then delete the log, into which the first one still writes commits.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._open: list[int] = []
+        if not BY_DESCRIPTOR:
+            return
+        try:
+            for file, request in ((path, _SQLITE_SHARED), (f"{path}-shm", _SQLITE_SHARED_MEMORY)):
+                self._open.append(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+                fcntl.fcntl(self._open[-1], _TRY, request)
+        except BaseException:
+            self.close()
+            raise
+
+    def unlock(self) -> None:
+        """Unlock, right before the connection is closed; `close` follows after that."""
+        for descriptor in self._open:
+            fcntl.fcntl(descriptor, _TRY, _request(fcntl.F_UNLCK, 0, 0))
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop())

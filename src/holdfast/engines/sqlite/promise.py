@@ -5,6 +5,7 @@ The engine refuses network filesystems when it opens. If the system does not rep
 
 from __future__ import annotations
 
+from holdfast.engines.sqlite.process_locks import BY_DESCRIPTOR
 from holdfast.rules.promise import EFFICIENCY, RESTART, Caveat, Promise
 
 _CAVEATS = (
@@ -23,6 +24,12 @@ _CAVEATS = (
         "tests/engines/sqlite/test_recovery.py::test_fences_grow_after_the_last_commits_were_lost",
     ),
 )
+_WITHOUT_LOCKS_BY_DESCRIPTOR = Caveat(
+    "this system has only POSIX locks: a process that opens and closes the .gate or .live file, or the database, other "
+    "than through this library (a backup, a checksum) loses its locks, and others may take its leases",
+    "tests/engines/sqlite/test_process_locks.py"
+    "::test_without_locks_by_descriptor_the_promise_says_what_a_program_must_not_do",
+)
 
 
 def promised(filesystem: str) -> Promise:
@@ -39,7 +46,7 @@ def promised(filesystem: str) -> Promise:
             "a dead process is seen by the kernel lock it no longer has",
             seen or "a network filesystem, which could not be distinguished from a local one, would break the locks",
         ),
-        caveats=_CAVEATS,
+        caveats=_CAVEATS if BY_DESCRIPTOR else (*_CAVEATS, _WITHOUT_LOCKS_BY_DESCRIPTOR),
         unseen=() if filesystem else ("the type of the filesystem: this system does not report it",),
         changes=() if filesystem else ("make sure that the file lies on a local disk",),
         facts=(("filesystem", filesystem or None),),
