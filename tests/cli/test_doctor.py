@@ -122,13 +122,15 @@ def test_missing_rights_are_named_one_by_one(served):
     full = as_user(*NEEDED)
     documented_user = as_user(*documented)
     without_info = as_user(*documented, "-info")
+    without_scan = as_user(*documented, "-scan")
     listed = served.inside("ls", env={"HOLDFAST_URL": f"redis://app:pw@127.0.0.1:{server.port}"})
     without_channels = as_user("~hf2:*", "resetchannels", "+@all", "-@admin")
     without_scripts = as_user(*NEEDED, "-evalsha", "-eval")
 
     assert (full[0], documented_user[0], without_info[0]) == (0, 0, 1)
     assert "NOTE" not in full[1]
-    assert re.search(r"^NOTE: the user may not run SCAN.*\+scan", documented_user[1], re.MULTILINE)
+    for lacking in (documented_user, without_scan):
+        assert re.search(r"^NOTE: the user may not run SCAN or PTTL.*\+scan \+pttl", lacking[1], re.MULTILINE)
     assert re.search(r"^ATTENTION: the user may not run INFO.*\+info", without_info[1], re.MULTILINE)
     assert (listed.code, listed.out) == (77, b"")
     assert b"SCAN" in listed.err.upper()

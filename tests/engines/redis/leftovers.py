@@ -16,6 +16,9 @@ WAKEUP_MAX_MS = 1_000
 # Counters, markers, indexes, mailboxes, results and deduplication keys expire with their longest window.
 COUNTER = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|(?:index|successor|mailbox|result|dedup):.*)", re.DOTALL)
 COUNTER_MAX_MS = 31 * 86400 * 1000
+# The marker that clients of layout 1 read.
+MARKER = re.compile(rb"hf1:(?:[\w.-]+:)?layout")
+MARKER_MAX_MS = COUNTER_MAX_MS + 86400 * 1000  # a test may set the clock back
 EXPIRED_MS = -2
 
 
@@ -40,13 +43,17 @@ def keys_left(server):
     """Return keys that may not be left, and keys that would never expire."""
     keys = {key: server.command("PTTL", key) for key in server.command("KEYS", "*")}
     keys = {key: ms for key, ms in keys.items() if ms != EXPIRED_MS}
-    wrong = [key for key in keys if not any(kind.fullmatch(key) for kind in (RECORD, TOMBSTONE, WAKEUP, COUNTER))]
+    wrong = [
+        key for key in keys if not any(kind.fullmatch(key) for kind in (RECORD, TOMBSTONE, WAKEUP, COUNTER, MARKER))
+    ]
     return wrong + [key for key, ms in keys.items() if not 0 <= ms <= _max_ms(key)]
 
 
 def _max_ms(key):
     if COUNTER.fullmatch(key):
         return COUNTER_MAX_MS
+    if MARKER.fullmatch(key):
+        return MARKER_MAX_MS
     return WAKEUP_MAX_MS if WAKEUP.fullmatch(key) else RECORD_MAX_MS
 
 

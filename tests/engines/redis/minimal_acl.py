@@ -4,13 +4,14 @@
 # after it are what the scripts call; the last ones are said when a connection opens. (redis-py also says CLIENT SETINFO
 # and does without; Redis 7.0 does not know that word in a rule. `resetchannels` is for Redis 6.2, where a new user may
 # use all channels.)
-KEYS = "~hf2:*"
+# The second key is the marker that clients of layout 1 read, and `scan` finds their data.
+KEYS = ("~hf2:*", "~hf1:layout")
 CHANNELS = ("resetchannels", "&hf2:wake:*")
 COMMANDS = (
     "+evalsha", "+eval",
     "+time", "+get", "+set", "+del", "+pexpire", "+zrange", "+zrangebyscore", "+zscore", "+zrank", "+zadd", "+zrem",
     "+zcard", "+hget", "+hmget", "+hset", "+hdel", "+rpush", "+publish",
-    "+blpop", "+subscribe", "+select", "+client|setname", "+info",
+    "+blpop", "+subscribe", "+select", "+client|setname", "+info", "+scan",
 )  # fmt: skip
 # What pools, semaphores and read-write locks need beyond that.
 FOR_POOLS = ("+hkeys", "+hgetall", "+hexists", "+hincrby", "+hlen", "+persist", "+zmscore")

@@ -70,7 +70,7 @@ def live(user, client, other):
 @paired
 def test_the_documented_permissions_are_enough(user):
     """A lock library does not need full access to the server."""
-    client, other = user(KEYS, *CHANNELS, *COMMANDS), user(KEYS, *CHANNELS, *COMMANDS)
+    client, other = user(*KEYS, *CHANNELS, *COMMANDS), user(*KEYS, *CHANNELS, *COMMANDS)
 
     waited = live(user, client, other)
 
@@ -85,7 +85,7 @@ def test_every_documented_permission_is_needed():
         texts = "".join(script.text for table in tables for script in table.values())
         return {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", texts)}
 
-    connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info"}
+    connection = {"evalsha", "eval", "blpop", "subscribe", "select", "client|setname", "info", "scan"}
     locks = {right.removeprefix("+") for right in COMMANDS}
 
     assert locks == called(lease.SCRIPTS, counters.SCRIPTS) | connection
@@ -97,7 +97,7 @@ def test_every_documented_permission_is_needed():
 @ONE_FACE
 def test_the_documented_permissions_are_enough_for_pools(user):
     """The same for every operation of a pool."""
-    client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_POOLS) for _ in range(2))
+    client, other = (user(*KEYS, *CHANNELS, *COMMANDS, *FOR_POOLS) for _ in range(2))
     pool = client.pool("x", on_death=0)
     pool.set_items(["a", "b"])
     held = [pool.borrow(tag="t", share=0.5), pool.borrow(timeout=5)]
@@ -117,7 +117,7 @@ def test_the_documented_permissions_are_enough_for_pools(user):
 @ONE_FACE
 def test_the_documented_permissions_are_enough_for_registries(user):
     """The same for every operation of a registry."""
-    rights = (KEYS, *CHANNELS, *COMMANDS, *FOR_REGISTRIES)
+    rights = (*KEYS, *CHANNELS, *COMMANDS, *FOR_REGISTRIES)
     ours, theirs = (user(*rights, label=f"server {n}").registry("x", ttl=20) for n in (1, 2))
     lease = ours.claim("42", group="ann", limit=1)
     assert not theirs.claim("42")
@@ -142,7 +142,7 @@ def test_the_documented_permissions_are_enough_for_queues(user):
 
     T35: none of what managed servers forbid is asked for, also not to end a worker that waits.
     """
-    client, other = (user(KEYS, *CHANNELS, *COMMANDS, *FOR_QUEUES) for _ in range(2))
+    client, other = (user(*KEYS, *CHANNELS, *COMMANDS, *FOR_QUEUES) for _ in range(2))
     with redis.Redis(port=user.server.port, username="app", password="pw") as app:
         for forbidden in ("CONFIG GET save", "CLIENT UNBLOCK 1", "SCRIPT FLUSH"):
             with pytest.raises(redis.exceptions.NoPermissionError):
@@ -186,7 +186,7 @@ def test_the_documented_permissions_are_enough_for_queues(user):
 @ONE_FACE
 def test_the_documented_permissions_are_enough_for_limits_budgets_and_once(user):
     """The permissions of locks are enough."""
-    client = user(KEYS, *CHANNELS, *COMMANDS)
+    client = user(*KEYS, *CHANNELS, *COMMANDS)
 
     assert client.limit("10/second; 100/minute").hit("ann")
     assert client.limit("10/second", method="gcra").wait("ann", timeout=5)
@@ -200,18 +200,18 @@ def test_the_documented_permissions_are_enough_for_limits_budgets_and_once(user)
 @ONE_FACE
 def test_a_client_in_another_database_needs_no_more_permissions(user):
     """SELECT is in the list."""
-    user(KEYS, *CHANNELS, *COMMANDS)
+    user(*KEYS, *CHANNELS, *COMMANDS)
     client = user.place.connect(f"redis://app:pw@127.0.0.1:{user.server.port}/3")
 
     client.lock("x").acquire().release()
 
-    assert b"db3:keys=1" in user.server.command("INFO", "keyspace")
+    assert b"db3:keys=2" in user.server.command("INFO", "keyspace")
 
 
 @ONE_FACE
 def test_without_the_channel_leases_are_still_granted(user):
     """A missing channel permission makes wake-ups late, not wrong: no client is refused or served twice."""
-    rights = (KEYS, "resetchannels", *COMMANDS)
+    rights = (*KEYS, "resetchannels", *COMMANDS)
     client, other = user(*rights), user(*rights)
 
     held = client.lock("x", ttl=1).acquire()
@@ -229,7 +229,7 @@ def test_without_the_channel_leases_are_still_granted(user):
 @pytest.mark.parametrize("right", ["+publish", "+subscribe"])
 def test_without_wake_ups_leases_are_still_granted(user, right):
     """The same for the two commands of wake-ups."""
-    rights = [KEYS, *CHANNELS, *COMMANDS, f"-{right[1:]}"]
+    rights = [*KEYS, *CHANNELS, *COMMANDS, f"-{right[1:]}"]
     client, other = user(*rights), user(*rights)
     held = client.lock("x", ttl=1).acquire()
     waiting = user.place.start(lambda: other.lock("x", ttl=1).acquire(timeout=20))
@@ -245,25 +245,25 @@ def test_without_wake_ups_leases_are_still_granted(user, right):
 @pytest.mark.parametrize("right", ["+evalsha", "+get", "+set", "+time", KEYS])
 def test_without_a_needed_permission_no_lease_is_granted(user, right):
     """The error names the missing permission at once, and nothing is left half done."""
-    rights = [*CHANNELS, *COMMANDS] if right == KEYS else [KEYS, *CHANNELS, *COMMANDS, f"-{right[1:]}"]
+    rights = [*CHANNELS, *COMMANDS] if right == KEYS else [*KEYS, *CHANNELS, *COMMANDS, f"-{right[1:]}"]
     client = user(*rights)
 
     with pytest.raises(Unavailable) as trouble:
         client.lock("x").acquire(timeout=5)
 
     assert trouble.value.reason == "no permission"
-    assert user.server.command("DBSIZE") == 0
+    assert user.server.command("KEYS", "hf2:*") == []
 
 
 @ONE_FACE
 def test_without_info_a_restart_is_noticed_at_the_next_renewal(user):
     """The client does not know the run id: leases stay safe, and losses are reported later."""
-    client = user(KEYS, *CHANNELS, *COMMANDS, "-info")
+    client = user(*KEYS, *CHANNELS, *COMMANDS, "-info")
     lease = client.lock("x", ttl=2).acquire()
     user.place.until("renewed")
 
     user.server.restart(keep_data=False)
-    user.server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", KEYS, *CHANNELS, *COMMANDS, "-info")
+    user.server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *KEYS, *CHANNELS, *COMMANDS, "-info")
 
     eventually(lambda: lease.lost, 10)
     assert user.place.kinds("engine_restarted") == []
@@ -277,13 +277,13 @@ def test_without_info_a_restart_is_noticed_at_the_next_renewal(user):
 @ONE_FACE
 def test_the_read_permissions_are_enough_for_the_promise(user):
     """With both permissions the promise is complete."""
-    client = user(KEYS, *CHANNELS, *COMMANDS, TO_SEE)
+    client = user(*KEYS, *CHANNELS, *COMMANDS, TO_SEE)
 
     assert client.promise().unseen == ()
     with pytest.raises(Unavailable) as trouble:
         client.lock("x", confirm="replicas").acquire(timeout=5)
     assert trouble.value.reason == "no permission"
-    client = user(KEYS, *CHANNELS, *COMMANDS, TO_CONFIRM)
+    client = user(*KEYS, *CHANNELS, *COMMANDS, TO_CONFIRM)
     with pytest.raises(Unavailable) as trouble:
         client.lock("x", confirm="replicas").acquire(timeout=5)
     assert trouble.value.reason == "not confirmed"
@@ -292,7 +292,7 @@ def test_the_read_permissions_are_enough_for_the_promise(user):
 @ONE_FACE
 def test_permissions_removed_while_a_lease_is_held_cause_a_loss(user):
     """Renewals fail until the trusted deadline; then the holder learns of the loss, and its block raises."""
-    client = user(KEYS, *CHANNELS, *COMMANDS)
+    client = user(*KEYS, *CHANNELS, *COMMANDS)
     lease = client.lock("x", ttl=0.9).acquire()
     user.server.command("ACL", "SETUSER", "app", "-evalsha", "-eval")
 
@@ -323,7 +323,7 @@ def live_on(place, clients):
 @lengthy
 def test_the_documented_permissions_are_enough_in_a_cluster(clustered):
     """A cluster needs three more permissions: for the slot map and for redirections."""
-    grant(clustered.server.servers, KEYS, *CHANNELS, *COMMANDS, "+cluster|slots", "+cluster|info", "+asking")
+    grant(clustered.server.servers, *KEYS, *CHANNELS, *COMMANDS, "+cluster|slots", "+cluster|info", "+asking")
     url = clustered.server.url.replace("://", "://app:pw@")
 
     live_on(clustered, [clustered.connect(url) for _ in range(2)])
@@ -333,7 +333,7 @@ def test_the_documented_permissions_are_enough_in_a_cluster(clustered):
 def test_the_documented_permissions_are_enough_behind_sentinels(sentinels, face, loop):
     """The servers need one more permission; the sentinels need queries and subscriptions."""
     place = Place(sentinels, face, loop)
-    grant(sentinels.servers, KEYS, *CHANNELS, *COMMANDS, "+role")
+    grant(sentinels.servers, *KEYS, *CHANNELS, *COMMANDS, "+role")
     sentinel_rights = ("+sentinel|get-master-addr-by-name", "+subscribe", "+client|setname")
     grant(sentinels.sentinels, "resetchannels", "&+switch-master", *sentinel_rights)
     url = sentinels.url.replace("://", "://app:pw@") + "?sentinel_username=app&sentinel_password=pw"
@@ -345,7 +345,7 @@ def test_the_documented_permissions_are_enough_behind_sentinels(sentinels, face,
 
 def test_a_missing_permission_in_a_cluster_is_reported(clustered):
     """Without `cluster|slots` the client cannot find a server, and raises at once."""
-    grant(clustered.server.servers, KEYS, *CHANNELS, *COMMANDS)
+    grant(clustered.server.servers, *KEYS, *CHANNELS, *COMMANDS)
     client = clustered.connect(clustered.server.url.replace("://", "://app:pw@"))
 
     with pytest.raises(Unavailable) as trouble:
@@ -360,7 +360,7 @@ def test_a_missing_permission_in_a_cluster_is_reported(clustered):
 def test_a_missing_permission_behind_sentinels_is_reported(sentinels, face, loop, of_servers):
     """The error says whether the user of the servers or of the sentinels lacks a permission."""
     place = Place(sentinels, face, loop)
-    grant(sentinels.servers, KEYS, *CHANNELS, *COMMANDS, *(() if of_servers else ("+role",)))
+    grant(sentinels.servers, *KEYS, *CHANNELS, *COMMANDS, *(() if of_servers else ("+role",)))
     asking = () if not of_servers else ("+sentinel|get-master-addr-by-name",)
     grant(sentinels.sentinels, "resetchannels", "&+switch-master", "+subscribe", "+client|setname", *asking)
     url = sentinels.url.replace("://", "://app:pw@") + "?sentinel_username=app&sentinel_password=pw"

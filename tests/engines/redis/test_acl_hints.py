@@ -15,7 +15,7 @@ from holdfast.testing.servers import available
 
 GRANT = "; to grant it: ACL SETUSER ... "
 EVERY_KIND = pytest.mark.parametrize("kind", sorted(available()))
-RIGHTS = (KEYS, *CHANNELS, *COMMANDS, *FOR_POOLS)
+RIGHTS = (*KEYS, *CHANNELS, *COMMANDS, *FOR_POOLS)
 
 
 @pytest.fixture

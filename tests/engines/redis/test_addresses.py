@@ -202,7 +202,7 @@ def test_a_client_of_the_primary_gives_its_settings(sentinels, face, loop, libra
     place.close()
     assert answers(theirs)
 
-    assert b"db2:keys=1" in keyspace
+    assert b"db2:keys=2" in keyspace  # the record and the marker
 
 
 @pytest.mark.parametrize("library", ["blocking", "asyncio"])
@@ -289,14 +289,21 @@ def tenants(place):
     return keys
 
 
+# Each namespace has the marker that clients of layout 1 read.
+TENANT_KEYS = {
+    *(b"hf2:{x}", b"hf2:one:{x}", b"hf2:two.2:{x}"),
+    *(b"hf1:layout", b"hf1:one:layout", b"hf1:two.2:layout"),
+}
+
+
 def test_namespaces_share_no_lease(slow):
     """The same name in two namespaces is two leases; a user's rights may be limited to one of them."""
-    assert tenants(slow) == {b"hf2:{x}", b"hf2:one:{x}", b"hf2:two.2:{x}"}
+    assert tenants(slow) == TENANT_KEYS
 
 
 def test_namespaces_share_no_lease_on_groups_of_servers(grouped):
     """Namespaces work alike behind sentinels and in clusters."""
-    assert tenants(grouped) == {b"hf2:{x}", b"hf2:one:{x}", b"hf2:two.2:{x}"}
+    assert tenants(grouped) == TENANT_KEYS
 
 
 def test_a_namespace_may_be_an_argument(slow):
@@ -402,55 +409,3 @@ def test_the_marker_of_a_later_layout_is_refused_on_groups_of_servers(grouped):
     trouble = refused_layout(grouped, grouped.server.server_of("hf2:layout"))
 
     assert trouble.reason == "other layout"
-
-
-# Keys as layout 1 had them: a lock's record, a queue, a pool.
-OLD_KEYS = ("{x}", "{q}:mq", "{p}:pool:i")
-
-
-@pytest.mark.parametrize("namespace", ["", "one"])
-def test_data_of_the_old_layout_are_refused_and_stay_unchanged(slow, namespace):
-    """A client of the older version may hold a lease there that this version does not see."""
-    server = slow.server
-    url = server.url + (f"?namespace={namespace}" if namespace else "")
-    prefix = f"hf1:{namespace}:" if namespace else "hf1:"
-    keys = [prefix + key for key in OLD_KEYS]
-    for key in keys:
-        server.command("SET", key, "of layout 1")
-    before = {key: server.command("DUMP", key) for key in server.command("KEYS", "*")}
-
-    with pytest.raises(Unavailable) as trouble:
-        slow.connect(url).lock("x").acquire(timeout=5)
-
-    text = str(trouble.value)
-    assert (trouble.value.reason, trouble.value.retryable) == ("other layout", False)
-    assert f"127.0.0.1:{server.port}" in text
-    assert "data of layout 1" in text
-    assert "uses layout 2" in text
-    assert any(key in text for key in keys)
-    assert f"delete the keys {prefix + '{*'!r}, or connect to another server or database" in text
-    assert {key: server.command("DUMP", key) for key in server.command("KEYS", "*")} == before
-    server.command("DEL", *keys)
-    slow.connect(url).lock("x").acquire(timeout=5).release()
-
-
-def test_old_data_of_another_namespace_are_accepted(slow):
-    """Namespaces share nothing, so each may change its version at its own time."""
-    slow.server.command("SET", "hf1:other:{x}", "of layout 1")
-    slow.server.command("SET", "hf10:{x}", "of another program")
-
-    slow.connect(slow.server.url + "?namespace=one").lock("x").acquire(timeout=5).release()
-    slow.connect().lock("x").acquire(timeout=5).release()
-
-    slow.server.command("DEL", "hf1:other:{x}", "hf10:{x}")
-
-
-def test_the_check_for_old_data_costs_no_round_trip_of_its_own(slow):
-    """It is sent in one write with the read of the marker, and looks at a bounded number of keys."""
-    server = slow.server
-    server.command("CONFIG", "RESETSTAT")
-    slow.connect().lock("x").acquire(timeout=5).release()
-
-    stats = server.command("INFO", "commandstats").decode()
-    assert "cmdstat_scan:calls=1," in stats
-    assert "cmdstat_get:calls" in stats

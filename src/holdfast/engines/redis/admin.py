@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _STEP = "1000"
 _SCAN_S = 20.0
 # Keys of other layouts, and keys of pools and queues, which stay without an expiry.
-_OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:")
+_OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:(?:[\w.-]+:)?\{{")
 _LASTING = re.compile(rf"\}}:(?:{POOL}|{QUEUES})(?::|$)")
 _CLOCK_FAR_S = 5.0
 _NO_EVICTION = "set maxmemory-policy to noeviction"

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM, Clock
 from holdfast.engines import ALL_FEATURES, Capability, Scope
-from holdfast.engines.redis.connect import reply_error
-from holdfast.engines.redis.keys import LAYOUT, OLD_LAYOUT, old_keys_pattern, prefix_of
+from holdfast.engines.redis.keys import prefix_of
+from holdfast.engines.redis.layout import LayoutCheck
 from holdfast.engines.redis.listener import SubscriptionListener
-from holdfast.engines.redis.redirects import is_redirect
 from holdfast.engines.redis.scripts import Packer
 from holdfast.engines.redis.server_identity import KnownServers
 from holdfast.engines.redis.server_info import Info, facts_from
 from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
 from holdfast.engines.wakeups import WaiterRegistry
-from holdfast.errors import MOVING, Closed, Unavailable, UnavailableReason
+from holdfast.errors import Closed
 from holdfast.names import new_token
 from holdfast.observer import log
 
@@ -61,43 +60,12 @@ class RedisEngine:
         self._listener_lock = threading.Lock()
         self._members_lock = threading.Lock()  # of the transports and expiry listeners; no other call runs under it
         self._closed = False
-        self.layout_checked = False
+        self.layout = LayoutCheck(self.topology, self._prefix)
 
     @property
     def connector(self) -> Node:
         """The connector to the server; to one of them, if there are several."""
         return self.topology.any_node()
-
-    def check_layout(self, marker: Any, old_keys: Any) -> None:
-        """Refuse a server whose data have another layout: clients of two layouts would not exclude each other.
-
-        `marker`: the reply to GET of the layout's key, where a later version writes its number. `old_keys`: the reply
-        to one step of SCAN for keys of the layout before this one; a user without the right to SCAN is not checked for
-        them.
-        """
-        if isinstance(marker, Exception):  # an unread marker may have any value
-            error = reply_error(self.topology.url, marker, self._prefix)
-            if self.topology.follows and is_redirect(str(marker)):
-                raise Unavailable("redis", MOVING, error.detail)
-            if error.reason != UnavailableReason.OTHER_TOPOLOGY:  # one server of a cluster: it redirects each name
-                raise error
-        url = self.topology.url
-        if isinstance(marker, str) and marker != str(LAYOUT):
-            detail = (
-                f"{url} has data of layout {marker}; this version of holdfast uses layout {LAYOUT}. Install the version"
-                " of holdfast that the other clients use, or connect to another server or database"
-            )
-            raise Unavailable("redis", UnavailableReason.OTHER_LAYOUT, detail)
-        if isinstance(old_keys, list) and old_keys[1]:
-            pattern = old_keys_pattern(self._prefix)
-            detail = (
-                f"{url} has data of layout {OLD_LAYOUT}, for example the key {old_keys[1][0]!r}; this version of"
-                f" holdfast uses layout {LAYOUT}. Stop the clients of the older version and delete the keys"
-                f" {pattern!r}, or connect to another server or database. Nothing was changed"
-            )
-            raise Unavailable("redis", UnavailableReason.OTHER_LAYOUT, detail)
-        self.known_servers.record_servers(self.topology.servers())
-        self.layout_checked = True
 
     @property
     def restarts(self) -> int:

@@ -20,14 +20,14 @@ def prefix_of(namespace: str) -> str:
     return f"{PREFIX}:{namespace}" if namespace else PREFIX
 
 
+def old_prefix(prefix: str) -> str:
+    """Return the prefix that the layout before this one has in the same namespace."""
+    return _OLD_PREFIX + prefix.removeprefix(PREFIX)
+
+
 def layout_key(prefix: str) -> str:
-    """Return the key under which a later version writes its layout, so that this version refuses the server."""
+    """Return the key of a layout's marker: a later version writes its number there, and older clients refuse it."""
     return f"{prefix}:layout"
-
-
-def old_keys_pattern(prefix: str) -> str:
-    """Return the pattern of the keys that the layout before this one would have in the same namespace."""
-    return f"{_OLD_PREFIX}{prefix.removeprefix(PREFIX)}:{{*"
 
 
 def hash_tag(name: str) -> str:

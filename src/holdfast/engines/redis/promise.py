@@ -44,6 +44,11 @@ _BACK = Caveat(
     "a server clock that is set back by more than fence_memory lets forgotten names start again with smaller fences",
     f"{_TESTS}/test_clock.py::test_a_clock_set_back_by_more_than_the_memory_lets_fences_go_back",
 )
+_OLDER_DATA = Caveat(
+    "the keys were not searched for data of an older layout: clients of an older version of holdfast and of this one"
+    " would not exclude each other",
+    f"{_TESTS}/test_old_layout.py::test_without_the_right_to_scan_the_promise_has_a_caveat",
+)
 
 
 class PromiseRule(NamedTuple):
@@ -251,6 +256,15 @@ def promised_by_all(seen: Sequence[tuple[str, ServerFacts]]) -> Promise:
         unseen=_merged([(url, promise.unseen) for url, promise in each]),
         changes=_merged([(url, promise.changes) for url, promise in each]),
         facts=(("servers", ", ".join(url for url, _ in each)), *_facts_of_all([dict(one.facts) for _, one in each])),
+    )
+
+
+def without_layout_check(promise: Promise, why: str) -> Promise:
+    """Return the promise for servers whose keys could not be searched for data of an older layout."""
+    return promise._replace(
+        caveats=(*promise.caveats, _OLDER_DATA),
+        unseen=(*promise.unseen, f"data of an older layout: {why}"),
+        changes=(*promise.changes, "grant the right: ACL SETUSER ... +scan"),
     )
 
 

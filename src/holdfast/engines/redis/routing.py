@@ -15,7 +15,7 @@ import hiredis
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.engines.redis.connect import reply_error
-from holdfast.engines.redis.keys import layout_key, old_keys_pattern
+from holdfast.engines.redis.layout import writes
 from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.redirects import (
     ASK,
@@ -54,8 +54,6 @@ _REDIRECTS = 5
 # In a batch: one redirect to the server that has the slot, and one to the server that the slot moves to.
 _REDIRECTS_IN_BATCH = 2
 _ASKING = packed("ASKING")
-# How many keys the first contact checks for data of the old layout.
-_SCANNED = "1000"
 # Commands that the record of a name can decide alone, unless the name has waiters.
 _BY_RECORD = frozenset((Acquire, Renew, ReleaseLease))
 
@@ -128,17 +126,16 @@ class RoutingTransport(BaseTransport, Generic[C]):
         wire_s = self._engine.wire_s
         return wire_s if until_ns is None else bounded(wire_s, until_ns)
 
-    def _connections_of(self, name: str) -> C:
-        node = self._engine.topology.node_of(name)
-        if node is None or not self._engine.layout_checked:
-            raise Unavailable(
-                "redis", MOVING, f"no server is known that serves {name!r} at {self._engine.topology.url}"
-            )
+    def _connections_of(self, command: Command) -> C:
+        topology, layout = self._engine.topology, self._engine.layout
+        node = topology.node_of(command.name)
+        if node is None or not (layout.marked or layout.allows((command,))):
+            raise Unavailable("redis", MOVING, f"no server is known that serves {command.name!r} at {topology.url}")
         return self._connections_to(node)
 
     def _connections_to(self, node: Node) -> C:
         connections = self.connections_at(node)
-        if node is self._engine.topology.only:
+        if node is self._engine.topology.only and self._engine.layout.marked:
             self._only = connections
             if connections.retired:  # just now, by another thread
                 self._only = None
@@ -222,7 +219,7 @@ class RoutingTransport(BaseTransport, Generic[C]):
         groups: dict[C, list[int]] = {}
         for at in which:
             try:
-                groups.setdefault(self._only or self._connections_of(commands[at].name), []).append(at)
+                groups.setdefault(self._only or self._connections_of(commands[at]), []).append(at)
             except Unavailable as error:
                 replies[at] = error
         nodes = sorted(groups, key=_is_failing)
@@ -271,7 +268,8 @@ class RoutingTransport(BaseTransport, Generic[C]):
         topology = self._engine.topology
         if isinstance(error, ReplyLost):
             self._engine.probe_listener()
-        if topology.follows and (isinstance(error, ReplyLost) or error.reason == MOVING):
+        sent = self._engine.layout.allows((command,))
+        if topology.follows and sent and (isinstance(error, ReplyLost) or error.reason == MOVING):
             connections = self._only or self._connections.get(topology.node_of(command.name))  # type: ignore[arg-type]
             if connections is not None:
                 self._mark_failing(connections)
@@ -296,12 +294,13 @@ class RoutingTransport(BaseTransport, Generic[C]):
             if monotonic() >= until_s or (batch and (REFRESH in steps or count >= _REDIRECTS_IN_BATCH)):
                 return [as_unavailable(reply) if at in redirects else reply for at, reply in enumerate(replies)]
             count += 1
+            was_allowed = self._engine.layout.allows(commands)
             if REFRESH in steps:
                 try:
-                    await self._refresh(until_s - monotonic())
+                    await self._refresh(commands, until_s - monotonic())
                 except Unavailable as error:
                     return [error if at in redirects else reply for at, reply in enumerate(replies)]
-            first = self._only is None and topology.only is not None
+            first = self._first_contact(was_allowed, commands)
             stuck = REFRESH in steps or RETRY in steps or count > _REDIRECTS
             if stuck and topology.version == version and not first and not batch:
                 await self.waker().wait(SYSTEM.now_ns() + int(pause_s * NS))
@@ -374,24 +373,72 @@ class RoutingTransport(BaseTransport, Generic[C]):
             return error
         return replies[0]
 
-    async def _refresh(self, limit_s: float) -> None:
+    def _first_contact(self, was_allowed: bool, commands: Sequence[Command]) -> bool:
+        """Return whether the commands can be sent now for the first time, or for the first time to another server."""
+        if not self._engine.layout.marked or not was_allowed:
+            return not was_allowed and self._engine.layout.allows(commands)
+        return self._only is None and self._engine.topology.only is not None
+
+    async def _refresh(self, commands: Sequence[Command], limit_s: float) -> None:
         """Find out which servers there are; at the first contact, check the layout of their data."""
         engine, topology = self._engine, self._engine.topology
+        until_s = monotonic() + limit_s
         await self._run_in_thread(lambda: topology.refresh(limit_s))
         if topology.only is not None and self._only is not None:
             self._only.close_idle()
-        if not engine.layout_checked:
-            key = layout_key(engine.packer.prefix)
-            node = topology.node_of_key(key)
-            if node is None:
-                return
-            # One write and one step of SCAN, so that the check costs one round trip and a bounded part of the server's
-            # time. It finds old data for certain only on a server with few keys: decision 0081.
-            scan = packed("SCAN", "0", "MATCH", old_keys_pattern(engine.packer.prefix), "COUNT", _SCANNED)
+        if not engine.layout.allows(commands):
+            await self.check_layout(until_s)
+            if engine.layout.passed:
+                if writes(commands):
+                    await self._mark_layout(until_s)
+                engine.known_servers.record_servers(topology.servers())
+                await self._run_in_thread(engine.watch_topology)
+
+    async def check_layout(self, until_s: float) -> None:
+        """Raise `Unavailable` if a server has data of another layout. Pass no check while a server is unknown."""
+        topology, layout = self._engine.topology, self._engine.layout
+        nodes = [node for key in layout.marker_keys if (node := topology.node_of_key(key)) is not None]
+        if layout.passed or len(nodes) < len(layout.marker_keys):
+            return
+        reads = [packed("GET", key) for key in layout.marker_keys]
+        if nodes[0] is nodes[1]:  # in one write, so that the usual check costs one round trip
+            nodes, reads = nodes[:1], [b"".join(reads)]
+        markers = []
+        for node, read in zip(nodes, reads, strict=True):
+            limit_s = max(_LEAST_S, until_s - monotonic())
+            markers += await self._send_all(self.connections_at(node), read, 2 // len(nodes), limit_s)
+        if layout.read_markers(*markers):
+            if not topology.complete:
+                raise Unavailable("redis", MOVING, f"some of the slots of {topology.url} have no server")
+            for node in topology.nodes():
+                await self._search_old_keys(node, until_s)
+            layout.passed = True
+
+    async def _search_old_keys(self, node: Node, until_s: float) -> None:
+        """Read all keys of a server. Raise `Unavailable` if one is of the older layout, or if the time is over."""
+        layout, connections = self._engine.layout, self.connections_at(node)
+        identity = connections.identity
+        while (step := layout.next_step(node, run_id := identity.run_id)) is not None:
+            if monotonic() >= until_s:
+                raise layout.unfinished()
+            try:
+                (reply,) = await self._send_all(connections, step, 1, self._engine.wire_s)
+            except Unavailable:
+                if not run_id:  # a restart of the server would not be noticed
+                    layout.restart()
+                self._mark_failing(connections)
+                raise
+            layout.record_step(node, run_id, identity.run_id, reply)
+
+    async def _mark_layout(self, until_s: float) -> None:
+        """Write the marker, if all keys were read. If the server refuses it, the next client reads the keys again."""
+        topology, layout = self._engine.topology, self._engine.layout
+        node = topology.node_of_key(layout.marker_keys[1])
+        if not layout.marked and not layout.unseen and node is not None:
             connections = self.connections_at(node)
-            marker, old_keys = await self._send_all(connections, packed("GET", key) + scan, 2, limit_s)
-            engine.check_layout(marker, old_keys)
-            await self._run_in_thread(engine.watch_topology)
+            if topology.only is None or connections.identity.alone:  # one server of a cluster has not all keys
+                await self._send_all(connections, layout.marker(), 1, max(_LEAST_S, until_s - monotonic()))
+        layout.marked = True
 
     def retire_unused(self) -> None:
         """Retire the connections to servers that the topology no longer has."""

@@ -75,8 +75,14 @@ class ServerIdentity:
         self._url = url
         self._replicas: dict[str, frozenset[str]] = {}
         self._run_id = ""
+        self.alone = False  # whether it is known to be no part of a cluster
         self._reading: clock_jump.Reading | None = None
         self._jumps: list[tuple[float, int]] = []  # by how much, and when
+
+    @property
+    def run_id(self) -> str:
+        """The run that answers now; empty for a user without the right to INFO."""
+        return self._run_id
 
     def record_greeting(self, reply: Any, sent_ns: int, came_ns: int) -> str:
         """Record the reply to a new connection's greeting, and return the run id that it gives."""
@@ -90,6 +96,8 @@ class ServerIdentity:
                 detail = f"{self._url}: run {self._run_id[:12]} has ended, run {run_id[:12]} answers"
                 known_servers.add_event(EngineEvent("engine_restarted", None, detail))
             self._run_id = run_id or self._run_id
+        mode = info.get("redis_mode") or info.get("server_mode")
+        self.alone = mode not in (None, "cluster")
         if clock_us is not None:
             self.read_clock(clock_us, sent_ns, came_ns)
         return run_id

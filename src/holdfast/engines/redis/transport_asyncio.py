@@ -111,7 +111,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
                 limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
                 if type(command) is ChangePool:
                     limit_s += extra_s(command)
-                shared = self._only or self._connections_of(command.name)
+                shared = self._only or self._connections_of(command)
                 connection = shared.open_connection
                 if connection is None or connection.closed:
                     connection = await shared.open(limit_s)

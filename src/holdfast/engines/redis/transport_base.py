@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Granted, Renewed
 from holdfast.commands.queue import Published
-from holdfast.engines.redis.promise import promised_by_all
+from holdfast.engines.redis.promise import promised_by_all, without_layout_check
 from holdfast.engines.redis.redirects import Redirected
 from holdfast.engines.redis.routing import (
     COMMANDS_PER_WRITE,
@@ -26,7 +26,7 @@ from holdfast.engines.redis.routing import (
     redirects_of,
 )
 from holdfast.engines.redis.server_info import FACT_COMMANDS
-from holdfast.errors import MOVING, ReplyLost, Unavailable
+from holdfast.errors import MOVING, ReplyLost, Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +114,7 @@ class RedisTransport(RoutingTransport[C]):
             await self._run_in_thread(lambda: topology.refresh(max(0.01, until_s - monotonic())))
             if not topology.complete:
                 raise Unavailable("redis", MOVING, f"some of the slots of {topology.url} have no server")
+        unchecked = await self._unchecked_layout(until_s)
         nodes = [self.connections_at(node) for node in topology.nodes()]
         facts = []
         for before, connections in enumerate(nodes):
@@ -124,7 +125,20 @@ class RedisTransport(RoutingTransport[C]):
                 self._mark_failing(connections)
                 raise
             facts.append((connections.node.url, engine.facts(connections.identity, replies, sent_ns, SYSTEM.now_ns())))
-        return promised_by_all(facts)
+        return without_layout_check(promised_by_all(facts), unchecked) if unchecked else promised_by_all(facts)
+
+    async def _unchecked_layout(self, until_s: float) -> str:
+        """Return why it is unknown whether the servers have data of another layout; nothing if there are none.
+
+        Raise `Unavailable` if there are some.
+        """
+        try:
+            await self.check_layout(until_s)
+        except Unavailable as error:
+            if error.reason == UnavailableReason.OTHER_LAYOUT:
+                raise
+            return error.detail
+        return self._engine.layout.unseen
 
     def events(self) -> Sequence[EngineEvent]:
         return self._engine.known_servers.events()

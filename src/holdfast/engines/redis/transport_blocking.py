@@ -132,7 +132,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
         limit_s = engine.wire_s if until_ns is None else bounded(engine.wire_s, until_ns)
         if type(command) is ChangePool:
             limit_s += extra_s(command)
-        pool = self._only or self._connections_of(command.name)
+        pool = self._only or self._connections_of(command)
         connection = pool.take(limit_s)
         reply = connection.send(engine.packer.pack(command, pops=pops), limit_s)
         if type(reply) is hiredis.ReplyError and unknown_script(reply):
@@ -192,7 +192,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
     def _pop(self, command: AcquireCommand, seconds: float) -> Answer | None:
         """Block until the lease is offered, and confirm the offer in the same exchange."""
         packer = self._engine.packer
-        pool = self._only or self._connections_of(command.name)
+        pool = self._only or self._connections_of(command)
         # After the acquire behind the blocking command, this waiter listens: remember a wake-up that follows right
         # away.
         self._listener.waiter_registry.expect(command.token)
