@@ -28,9 +28,12 @@ def find_marked_ids() -> set[str]:
 
 
 def test_every_finding_has_a_test_or_an_accepted_limit():
-    """The list `open` names exactly the findings that have neither, so that it can only shrink."""
+    """The list `open` names every finding that has neither, so that it can only shrink.
+
+    A finding with several parts stays in the list until each of them has a test.
+    """
     answered = find_marked_ids() | set(FINDINGS["limits"])
-    assert [each for each in FINDINGS["subjects"] if each not in answered] == FINDINGS["open"]["ids"]
+    assert {each for each in FINDINGS["subjects"] if each not in answered} <= set(FINDINGS["open"]["ids"])
 
 
 def test_every_marked_id_is_a_finding():

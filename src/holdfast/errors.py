@@ -58,7 +58,15 @@ class LossReason(_Reason):
     UNDONE = "undone"  # the library took the lease back, because no caller got it
 
 
+class CommandOutcome(_Reason):
+    """What became of a command that was not answered: the `outcome` of `Unavailable`."""
+
+    NOT_STARTED = "not started"
+    UNKNOWN = "unknown"  # the engine may have applied the command, or may still apply it
+
+
 MOVING = UnavailableReason.MOVING
+NOT_STARTED, UNKNOWN = CommandOutcome.NOT_STARTED, CommandOutcome.UNKNOWN
 
 # Reasons of `Unavailable` that may pass by themselves while a waiter waits; the others need an operator.
 PASSING = frozenset(
@@ -130,30 +138,39 @@ class HoldfastError(Exception):
 
 
 class Unavailable(HoldfastError):
-    """The engine cannot be used; nothing was started. Try again later, if `retryable`.
+    """The engine cannot be used. Try again later, if `retryable`.
 
+    `outcome`: `"not started"`, or `"unknown"` if the engine may have applied the command; then it is not `retryable`.
     `sent`: the ids of the messages that `publish_many` published before the error. The next ones may be published too.
     """
 
     retryable = True
     sent: tuple[str, ...] = ()
 
-    def __init__(self, engine: str, reason: str, detail: str = "") -> None:
-        super().__init__(engine, str(reason), detail)  # plain text, for `repr` and other versions
+    def __init__(self, engine: str, reason: str, detail: str = "", outcome: str = NOT_STARTED) -> None:
+        super().__init__(engine, str(reason), detail, str(outcome))  # plain text, for `repr` and other versions
         self.engine = engine
         self.reason = UnavailableReason(reason)
         self.detail = detail
-        self.retryable = reason not in LASTING
+        self.outcome = CommandOutcome(outcome)
+        self.retryable = reason not in LASTING and outcome == NOT_STARTED
 
     def __str__(self) -> str:
         before = _published_before(self.sent)
         detail = f": {self.detail}" if self.detail else ""
-        return f"engine {self.engine} is unavailable ({self.reason}){detail}{before}"
+        unknown = "; the engine may have applied the command" if self.outcome == UNKNOWN else ""
+        return f"engine {self.engine} is unavailable ({self.reason}){detail}{unknown}{before}"
 
     def after(self, sent: tuple[str, ...]) -> Unavailable:
         """Return the same error for a call that sent these messages first, and must not be repeated as a whole."""
-        error = Unavailable(self.engine, self.reason, self.detail)
+        error = Unavailable(self.engine, self.reason, self.detail, self.outcome)
         error.sent, error.retryable = sent, error.retryable and not sent
+        return error
+
+    def with_unknown_outcome(self) -> Unavailable:
+        """Return the same error for a command that the engine may have applied, or may still apply."""
+        error = Unavailable(self.engine, self.reason, self.detail, UNKNOWN)
+        error.__cause__ = self
         return error
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.core.queue.dlq import DeadLetter
     from holdfast.core.queue.queue import ConsistencyReport, ConsumerStatus, PeekedMessage, QueueStats
     from holdfast.core.registry.registry import RegistryChange, RegistryEntry
-    from holdfast.errors import LossReason, UnavailableReason
+    from holdfast.errors import CommandOutcome, LossReason, UnavailableReason
 
 _HOMES = {
     "holdfast.blocking": ("LossEvent", "OnceClaim", "Permit", "RWLease", "RWLockMode", "RegistryLease"),
@@ -36,12 +36,13 @@ _HOMES = {
     "holdfast.core.queue.dlq": ("DeadLetter",),
     "holdfast.core.queue.queue": ("ConsistencyReport", "ConsumerStatus", "PeekedMessage", "QueueStats"),
     "holdfast.core.registry.registry": ("RegistryChange", "RegistryEntry"),
-    "holdfast.errors": ("LossReason", "UnavailableReason"),
+    "holdfast.errors": ("CommandOutcome", "LossReason", "UnavailableReason"),
 }
 
 __all__ = [
     "BudgetStatus",
     "BuildResult",
+    "CommandOutcome",
     "ConsistencyReport",
     "ConsumerStatus",
     "DeadLetter",

@@ -34,7 +34,8 @@ class Message(MessageBase):
     """One delivery of a message.
 
     An `async with` block acks it if the block ends well, and retries it if an error leaves the block. `ack`, `retry`,
-    `release`, `reject` and `verify` raise `LeaseLost` if another consumer holds the message by now.
+    `release`, `reject` and `verify` raise `LeaseLost` if another consumer holds the message by now, or may hold it and
+    the engine does not answer; `Unavailable` with the outcome `"unknown"` if only the engine does not answer.
     """
 
     @property

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Assignment(AssignmentBase):
     """A key that this owner holds, until `ack`, `retry` or `release`, or until it is lost.
 
-    These methods, and `verify`, raise `LeaseLost` if another owner holds the key by now.
+    These methods, and `verify`, raise `LeaseLost` if another owner holds the key by now, or may hold it and the engine
+    does not answer; `Unavailable` with the outcome `"unknown"` if only the engine does not answer.
     """
 
     @property

@@ -183,13 +183,15 @@ class MessageOutcome(NamedTuple):
 class RecordOutcomes(NamedTuple):
     """Record the outcomes of messages that this consumer holds; each one succeeds or fails by itself.
 
-    The engine drops the oldest dead letters beyond `dead_max` and counts them; 0 keeps all.
+    The engine drops the oldest dead letters beyond `dead_max` and counts them; 0 keeps all. `resent`: an earlier copy
+    may have recorded the outcomes, so the engine counts an outcome as lost only if it declared the consumer dead.
     """
 
     name: str
     token: str
     outcomes: tuple[MessageOutcome, ...]
     dead_max: int = 0
+    resent: bool = False
 
 
 class ReclaimExpired(NamedTuple):

@@ -51,9 +51,9 @@ def take_over(after_us, token, key="k", attempts=2, dead_max=0):
     return Step(after_us, TakeOver, token, (key, attempts, dead_max))
 
 
-def record(after_us, token, *outcomes, dead_max=0):
+def record(after_us, token, *outcomes, dead_max=0, resent=False):
     """Record outcomes of the last messages that it held, counted from the newest."""
-    return Step(after_us, RecordOutcomes, token, (outcomes or ((1, ACK, 0, ""),), dead_max))
+    return Step(after_us, RecordOutcomes, token, (outcomes or ((1, ACK, 0, ""),), dead_max, resent))
 
 
 def heartbeats(after_us, *tokens):

@@ -130,7 +130,7 @@ COMMANDS = {
     Receive: lambda twin, token, given: Receive(
         NAME, token, *given[:3], twin.had(token, given[3]), *given[4:6], *map(partial(twin.seen, token), given[6:])
     ),
-    RecordOutcomes: lambda twin, token, given: RecordOutcomes(NAME, token, twin.outcomes(token, given[0]), given[1]),
+    RecordOutcomes: lambda twin, token, given: RecordOutcomes(NAME, token, twin.outcomes(token, given[0]), *given[1:]),
     ReclaimExpired: lambda _, __, arguments: ReclaimExpired(NAME, *arguments),
     TakeOver: lambda _, token, arguments: TakeOver(NAME, token, *arguments),
     GetDeadLetter: lambda twin, _, arguments: GetDeadLetter(NAME, *twin.ids(arguments[0])),

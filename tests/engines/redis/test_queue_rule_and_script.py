@@ -64,12 +64,12 @@ def steps_of():
         (Receive, (most, True, False, None, ("",), False, seen)) for most in (0, 1, 9) for seen in (0, 1, 2, 9)
     ] * 6
     outcomes = [
-        (RecordOutcomes, (tuple((at, kind, delay_ms, error) for at in which), dead_max))
+        (RecordOutcomes, (tuple((at, kind, delay_ms, error) for at in which), *options))
         for which in ((1,), (1, 1), (1, 2, 3))
         for kind in (ACK, ACK, RETRY, RELEASE, REJECT, VERIFY)
         for delay_ms in (0, 0, 400)
         for error in ("", "érror")
-        for dead_max in (0, 2)
+        for options in ((0,), (2, True))
     ]
     joins = [(Join, (ttl_ms, keeps, announces)) for ttl_ms in TTLS_MS for keeps in (0, 1) for announces in (0, 1)] * 12
     heartbeats = [(ConsumerHeartbeat, ttl_ms) for ttl_ms in TTLS_MS] * 8

@@ -3,7 +3,7 @@
 import pytest
 from redis_faces import Peer, Place, paired
 
-from holdfast import Backoff, InvalidConfig, Unavailable
+from holdfast import Backoff, InvalidConfig, LeaseLost, Unavailable
 from holdfast.commands import Granted, Released
 from holdfast.commands.queue import (
     BATCH_MAX,
@@ -50,6 +50,30 @@ def test_a_publish_whose_reply_was_lost_publishes_once(place):
     assert proxy.count(calls_of(Publish)) >= 2
     assert other.queue("q").stats().counts == {"published": 2}
     assert drained(other) == ["a", "b"]
+
+
+@pytest.mark.finding("T1")
+@pytest.mark.parametrize("how", ["refuse", "half_open"])
+def test_an_ack_of_a_consumer_that_is_cut_off_does_not_succeed_after_another_consumers_ack(place, how):
+    """Its connections end, or stay open without an answer; for another consumer the server is healthy."""
+    proxy = place.proxy()
+    client, other = place.connect(proxy.url), place.connect().queue("q", ttl=1, grace=0)
+    other.publish("x")
+    with client.queue("q", ttl=1, grace=0).consumer() as consumer:
+        (message,) = consumer.receive(timeout=5)
+        getattr(proxy, how)()
+        if how == "refuse":
+            proxy.cut()
+        with other.consumer() as successor:
+            (taken,) = successor.receive(timeout=30)
+            taken.ack()
+        with pytest.raises(LeaseLost):
+            message.ack()
+        assert message.lost
+        assert not message.finished
+        proxy.reset()
+        proxy.accept()
+    assert other.stats().counts["acked"] == 1
 
 
 def test_a_receive_whose_reply_was_lost_is_repeated_for_the_same_consumer(place):

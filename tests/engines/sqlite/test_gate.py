@@ -11,11 +11,35 @@ import time
 
 import pytest
 
+import holdfast
 from holdfast import failpoints
-from holdfast.errors import Unavailable
-from holdfast.testing import eventually
+from holdfast.clock import NS
+from holdfast.core.resend import WIRE_NS
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.testing import eventually, read_line, ready, send_line
 
 INSIDE = "sqlite.before-commit"
+
+
+def report_wait():
+    """Tell the test when a thread of this process waits for the gate."""
+    eventually(lambda: any(each.name == "holdfast-gate" for each in threading.enumerate()), 20, "a wait for the gate")
+    send_line("waiting")
+
+
+def ack_on_order(url):
+    """In a child process: receive a message, and ack it when the test says so."""
+    with holdfast.connect(url) as hf, hf.queue("jobs", ttl=1, grace=0).consumer("frozen") as consumer:
+        (message,) = consumer.receive(timeout=60)
+        ready()
+        read_line()
+        threading.Thread(target=report_wait, daemon=True).start()
+        try:
+            message.ack()
+        except HoldfastError as error:
+            send_line(type(error).__name__)
+        else:
+            send_line("acked")
 
 
 @pytest.fixture
@@ -94,6 +118,29 @@ def test_a_loss_is_reported_in_time_while_the_gate_is_blocked(freeze_inside, con
     assert told[0] - trusted_until < 0.5
     assert len(told) == 1
     assert lease.lost.reason == "expired"
+
+
+@pytest.mark.finding("T1")
+def test_an_ack_that_was_frozen_at_the_gate_does_not_succeed_after_another_consumers_ack(
+    freeze_inside, connect, url, holdfast_workers
+):
+    """When it resumes, the time of the call is over, and its session can no longer be trusted."""
+    queue = connect().queue("jobs", ttl=1, grace=0)
+    queue.publish("x")
+    acking = holdfast_workers.start(f"{__file__}:ack_on_order", url=url).wait_ready()
+    inside = freeze_inside()
+    acking.send_line("go")
+    assert acking.read_line(30) == "waiting"
+    acking.freeze()
+    over = time.monotonic() + WIRE_NS / NS  # when the time of the call is over
+    inside.worker.thaw()
+    with queue.consumer() as successor:
+        (message,) = successor.receive(timeout=30)
+        message.ack()
+    eventually(lambda: time.monotonic() > over, what="the end of the time that the call has")
+    acking.thaw()
+    assert acking.read_line(30) == "LeaseLost"
+    assert queue.stats().counts["acked"] == 1
 
 
 def test_writers_of_many_processes_get_even_shares(start, url):

@@ -175,14 +175,15 @@ class Both(RuleBasedStateMachine):
         token=st.sampled_from(TOKENS),
         outcomes=st.lists(OUTCOMES, min_size=1, max_size=3),
         dead_max=st.sampled_from([0, 2]),
+        resent=st.booleans(),
     )
-    def record_outcomes(self, token, outcomes, dead_max):
+    def record_outcomes(self, token, outcomes, dead_max, resent=False):
         had = self.had.get(token, ())
         made = tuple(
             MessageOutcome(had[-at] if at <= len(had) else "none", kind, delay_ms, "réason", "")
             for at, kind, delay_ms in outcomes
         )
-        self.send(token, RecordOutcomes(NAME, token, made, dead_max))
+        self.send(token, RecordOutcomes(NAME, token, made, dead_max, resent))
 
     @rule(jump_us=JUMPS_US, gone=st.sets(st.sampled_from(CLIENTS), max_size=1), dead_max=st.sampled_from([0, 0, 1]))
     def reclaim(self, jump_us, gone, dead_max):

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
-from holdfast.commands import Command, HeartbeatReceived, NotHeld, ReleaseCommand
+from holdfast.commands import Answer, Command, HeartbeatReceived, NotHeld, ReleaseCommand
 from holdfast.commands.queue import Leave, LeaveUnfinished, Reclaimed
 from holdfast.core.keeper.heartbeats import WaiterHeartbeats, undo_of_waiter
 from holdfast.core.keeper.outbox import LogThrottle, PendingCommand, consumers_with_outcomes, emit_end, is_undo
@@ -102,9 +102,12 @@ class Keeper:
         self._deliver_for(lease, command)
         self.forget(lease)
 
-    def deliver_later(self, command: Command, lasts_ns: int) -> None:
-        """Keep sending a command until the engine answers, for `lasts_ns` at most."""
-        self._deliver(PendingCommand(command, self._clock.now_ns() + lasts_ns, command.name))
+    def deliver_later(
+        self, command: Command, lasts_ns: int, on_answer: Callable[[Answer], object] | None = None
+    ) -> None:
+        """Keep sending a command until the engine answers, for `lasts_ns` at most; then call `on_answer`."""
+        until_ns = self._clock.now_ns() + lasts_ns
+        self._deliver(PendingCommand(command, until_ns, command.name, on_answer=on_answer))
 
     def undelivered(self, kind: type[Command], name: str) -> list[Command]:
         """Return the commands of this kind and name that have not reached the engine yet."""
@@ -295,6 +298,8 @@ class Keeper:
                 continue
             if not isinstance(answer, Unavailable):
                 emit_end(self._observer, pending, answer, self._clock.now_ns())
+                if pending.on_answer is not None:
+                    pending.on_answer(answer)
                 continue
             if answer is not reported:
                 reported = answer

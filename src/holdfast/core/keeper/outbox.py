@@ -11,6 +11,9 @@ from holdfast.errors import LossReason
 from holdfast.observer import emit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.commands import Answer
     from holdfast.engines import Reply
     from holdfast.observer import Observer
 
@@ -19,17 +22,26 @@ class PendingCommand:
     """A command that must still reach the engine; after `until_ns` the lease has expired by its ttl anyway.
 
     `name` and `fence` are for people. `since_ns`: when the engine granted the lease that the command gives back; 0 if
-    there is no lease, or if the keeper has already reported its end.
+    there is no lease, or if the keeper has already reported its end. The keeper calls `on_answer` with the answer.
     """
 
-    __slots__ = ("command", "due_ns", "fence", "name", "since_ns", "until_ns")
+    __slots__ = ("command", "due_ns", "fence", "name", "on_answer", "since_ns", "until_ns")
 
-    def __init__(self, command: Command, until_ns: int, name: str, fence: int | None = None, since_ns: int = 0) -> None:
+    def __init__(
+        self,
+        command: Command,
+        until_ns: int,
+        name: str,
+        fence: int | None = None,
+        since_ns: int = 0,
+        on_answer: Callable[[Answer], object] | None = None,
+    ) -> None:
         self.command = command
         self.until_ns = until_ns
         self.name = name
         self.fence = fence
         self.since_ns = since_ns
+        self.on_answer = on_answer
         self.due_ns = 0
 
 

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NS
-from holdfast.core.queue.message import HeldMessage, MessageBase
-from holdfast.errors import LeaseLost
+from holdfast.core.queue.message import FINISHED, HeldMessage, MessageBase
+from holdfast.errors import LeaseLost, LossReason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from holdfast.clock import Seconds
-    from holdfast.commands.queue import Delivery
+    from holdfast.commands.queue import Delivery, MessageOutcome
     from holdfast.core.ownership.consumer import OwnerConsumer
     from holdfast.core.queue.session import ConsumerSession
 
@@ -98,25 +95,24 @@ class HeldAssignment(HeldMessage):
             self.loss_reported = True
             self.report_ended("lost", f"{reason} (key {self.key})")
 
-    async def ack(self) -> None:
-        """Record that the work on the key is done: delete its message and free the key, in one step."""
-        await self._end(super().ack(), "acked")
-
-    async def release(self, delay: Seconds) -> None:
-        """Give the key back for other owners; no attempt is used."""
-        await self._end(super().release(delay), "released")
-
-    async def retry(self, delay: Seconds | None, reason: str) -> None:
-        """Record a failed attempt."""
-        await self._end(super().retry(delay, reason), "retried")
-
-    async def _end(self, recording: Awaitable[None], how: str) -> None:
+    async def finish(self, outcome: MessageOutcome) -> None:
+        """Record the outcome, and emit `lost` if the owner no longer holds the key."""
         try:
-            await recording
+            await super().finish(outcome)
         except LeaseLost as lost:
             self.report_lost(lost.reason)
             raise
-        self.report_ended("unassigned", f"key {self.key}: {how}")
+
+    def refused(self, outcome: MessageOutcome) -> None:  # noqa: ARG002
+        """React to the engine's answer that the owner no longer held the key."""
+        self.gone = True
+        self.report_lost(LossReason.EXPIRED)
+
+    def report(self, outcome: MessageOutcome) -> None:
+        """Emit the events about a recorded outcome; `unassigned` only if the owner does not count the key as lost."""
+        super().report(outcome)
+        if not self.loss_reported:
+            self.report_ended("unassigned", f"key {self.key}: {FINISHED[outcome.kind]}")
 
 
 class AssignmentBase(MessageBase):

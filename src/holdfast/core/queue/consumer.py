@@ -29,7 +29,7 @@ from holdfast.core.queue.queue import LANES, whole_number
 from holdfast.core.queue.session import ConsumerSession
 from holdfast.core.resend import PATIENT, WIRE_NS, resend
 from holdfast.core.step import answer_of
-from holdfast.errors import LASTING, Closed, InvalidConfig, LeaseLost, Unavailable
+from holdfast.errors import LASTING, UNKNOWN, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.names import LABEL_MAX, is_unicode
 
 if TYPE_CHECKING:
@@ -243,7 +243,8 @@ class ConsumerCore:
             try:
                 await self.record_outcomes(session, interrupted, resent=True)
             except Unavailable as error:
-                client.emit("delivery_abandoned", self.queue.name, session.fence_or_none, detail=str(error))
+                if error.outcome != UNKNOWN:
+                    client.emit("delivery_abandoned", self.queue.name, session.fence_or_none, detail=str(error))
         while client.keeper.has_pending_outcomes(session.token) and client.clock.now_ns() < until_ns:
             await client.transport.waker().wait(client.clock.now_ns() + PATIENT.shortest_ns)
         return not client.keeper.has_pending_outcomes(session.token)
@@ -392,7 +393,11 @@ class ConsumerCore:
                 queue.client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
         if unreadable:
             self.answer_may_be_lost = True  # after an interrupt here, the consumer holds messages that it has not seen
-            await self.record_outcomes(session, tuple(unreadable))
+            try:
+                await self.record_outcomes(session, tuple(unreadable))
+            except Unavailable as error:
+                if error.outcome != UNKNOWN:  # otherwise the keeper sends the outcomes
+                    raise
             self.answer_may_be_lost = False
         return [each for each in found if self.held.setdefault(each.held.entry, each) is each]
 
@@ -406,40 +411,65 @@ class ConsumerCore:
     ) -> tuple[str, ...]:
         """Send outcomes to the engine, and return the entries that the consumer no longer held.
 
-        `resent`: an earlier copy may have arrived. After a lost reply, resend until the wire timeout; after that, with
-        `keep_sending`, the keeper keeps sending.
+        `resent`: an earlier copy may have arrived. After a lost reply, resend until the wire timeout. After that, raise
+        `Unavailable`; with `keep_sending`, its outcome is unknown, because the keeper keeps sending.
         """
         queue, client = self.queue, self.queue.client
         restarts, until_ns = client.engine.restarts, client.clock.now_ns() + WIRE_NS
-        command = RecordOutcomes(queue.name, session.token, outcomes, queue.dead_max)
+        command = RecordOutcomes(queue.name, session.token, outcomes, queue.dead_max, resent)
 
         def send() -> Answer | Awaitable[Answer]:
             return client.transport.apply(command, until_ns)
 
-        async def second_answer(answer: Answer) -> Answer:
+        def answer_to_copy(answer: Answer) -> Answer:
             # No other client takes a message from a live consumer: if an entry is missing, the first copy finished it.
             trusted = session.is_live() and not session.is_lost() and restarts == client.engine.restarts
             return OutcomesRecorded(()) if trusted else answer
+
+        async def second_answer(answer: Answer) -> Answer:
+            return answer_to_copy(answer)
 
         try:
             try:
                 answer = await answer_of(send())
                 if resent:
-                    answer = await second_answer(answer)
+                    answer = answer_to_copy(answer)
             except Unavailable as error:
+                command = command._replace(resent=True)
                 answer = await resend(
                     client, send, error, until_ns, should_resend=_may_pass, second_answer=second_answer, lost=resent
                 )
         except Unavailable as error:
             if error.reason in LASTING or not keep_sending:
                 raise
+            self._record_later(command, answer_to_copy)
             client.emit("release_delayed", queue.name, session.fence_or_none, detail=str(error))
-            client.keeper.deliver_later(command, PENDING_NS)
-            pending_ns = client.clock.now_ns() + PENDING_NS
-            self.pending.update((outcome.entry, pending_ns) for outcome in outcomes)
-            return ()
+            raise error.with_unknown_outcome() from error
         assert isinstance(answer, OutcomesRecorded)
         return answer.lost
+
+    def _record_later(self, command: RecordOutcomes, answer_to_copy: Callable[[Answer], Answer]) -> None:
+        """Let the keeper send outcomes that the engine has not confirmed, and apply the answer to their messages."""
+        client = self.queue.client
+        unconfirmed: list[tuple[HeldMessage, MessageOutcome]] = []
+        for outcome in command.outcomes:
+            self.pending[outcome.entry] = client.clock.now_ns() + PENDING_NS
+            delivered = self.held.pop(outcome.entry, None)
+            if delivered is not None:
+                delivered.held.unconfirmed = outcome
+                unconfirmed.append((delivered.held, outcome))
+
+        def answered(answer: Answer) -> None:
+            answer = answer_to_copy(answer)
+            assert isinstance(answer, OutcomesRecorded)
+            for held, outcome in unconfirmed:
+                self.pending.pop(held.entry, None)
+                if held.entry in answer.lost:
+                    held.refused(outcome)
+                else:
+                    held.recorded(outcome)
+
+        client.keeper.deliver_later(command, PENDING_NS, answered)
 
 
 def _may_pass(error: Unavailable, _lost: bool, _report: bool) -> bool:

@@ -2,7 +2,9 @@
 
 The engine decides which consumer holds a message. An outcome carries the token of the consumer's session and the entry
 of the message. If another consumer holds the message by now, the outcome changes nothing, and its method raises
-`LeaseLost`.
+`LeaseLost`. A method returns only after the engine has recorded the outcome. If the engine does not answer in time, the
+keeper keeps sending the outcome, and the method raises an error: the library never reports a success that it does not
+know.
 
 `HeldMessage` is the internal state of a delivery. Programs get a `Message`, which wraps it.
 """
@@ -16,7 +18,7 @@ from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, VERIFY, Message
 from holdfast.core.lease.state import ENDED, RELEASING
 from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.outcomes import Reject, Release, Retry, checked_reason, failed_attempt, outcome_of, readable
-from holdfast.errors import LeaseLost, LossReason, NotOwner
+from holdfast.errors import LeaseLost, LossReason, NotOwner, Unavailable
 
 if TYPE_CHECKING:
     from holdfast.clock import Seconds
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.core.queue.session import ConsumerSession
 
 
-_FINISHED = {ACK: "acked", RETRY: "retried", RELEASE: "released", REJECT: "rejected"}
+FINISHED = {ACK: "acked", RETRY: "retried", RELEASE: "released", REJECT: "rejected"}
 
 
 class HeldMessage:
@@ -38,6 +40,8 @@ class HeldMessage:
         self.session = session
         self.body = body
         self.outcome = ""  # the kind of the outcome, once it is recorded or being recorded
+        self.unconfirmed: MessageOutcome | None = None  # the outcome that the keeper still sends
+        self.reported = False  # the observer has the event about the recorded outcome
         self.loss_reported = False  # the handler or the observer knows that the message is lost
         self.doubt_ns = 0  # the `doubt_ns` of the session for which the worker last called `on_loss`
         self.gone = False  # the consumer no longer holds the message: by the engine's answer, or the worker released it
@@ -72,7 +76,7 @@ class HeldMessage:
     def check(self) -> None:
         """Raise `LeaseLost` if the message is finished, or another consumer may have it."""
         if self.outcome:
-            detail = f"message {self.id} was {self._finished()}"
+            detail = f"message {self.id} was already {FINISHED[self.outcome]}"
             raise LeaseLost(self.queue.name, self.fence, LossReason.RELEASED, detail=detail)
         self.session.check()
         if self.is_lost():
@@ -81,16 +85,15 @@ class HeldMessage:
     def check_unfinished(self) -> None:
         """Raise an error if the message is finished, or belongs to a parent process."""
         if self.outcome:
-            raise NotOwner(self.queue.name, self._finished(), message=self.id)
+            raise NotOwner(self.queue.name, f"already {FINISHED[self.outcome]}", message=self.id)
         if self.session.is_forked():
             raise self.session.loss()
 
-    def _finished(self) -> str:
-        return f"already {_FINISHED[self.outcome]}"
-
     def loss(self) -> LeaseLost:
-        """Return the error for a message that the consumer no longer holds."""
+        """Return the error for a message that the consumer no longer holds, or can no longer trust."""
         detail = f"this consumer no longer holds message {self.id}"
+        if self.unconfirmed is not None and not self.gone:
+            detail = f"another consumer may have message {self.id}, and the engine has not confirmed its outcome"
         return LeaseLost(self.queue.name, self.fence, LossReason.EXPIRED, detail=detail)
 
     def status(self, if_held: str) -> str:
@@ -136,7 +139,7 @@ class HeldMessage:
     async def leave(self, error: BaseException | None) -> bool:
         """End a `with` block: record the outcome for its error; return true for `Retry`, `Reject` and `Release`."""
         carried = isinstance(error, Retry | Reject | Release)
-        if self.outcome:
+        if self.outcome or self.unconfirmed is not None:
             return carried
         try:
             await self.finish(self.outcome_for(error))
@@ -146,26 +149,55 @@ class HeldMessage:
             if isinstance(error, Exception):
                 raise lost from error
             error.add_note(str(lost))
+        except Unavailable as unavailable:
+            if error is None or carried:
+                raise
+            error.add_note(str(unavailable))  # the error of the block is the one that its caller expects
         return carried
 
     async def finish(self, outcome: MessageOutcome) -> None:
-        """Record the outcome once; raise `LeaseLost` if another consumer holds the message by now."""
+        """Record the outcome once; raise `LeaseLost` if another consumer holds the message by now.
+
+        If the engine does not answer in time, raise `LeaseLost` if another consumer may have the message, and otherwise
+        `Unavailable` with an unknown outcome. Then only the same outcome is accepted again.
+        """
         self.check_unfinished()
-        consumer, before = self.consumer, self.outcome
+        consumer, unconfirmed = self.consumer, self.unconfirmed
+        if unconfirmed is not None and unconfirmed.kind != outcome.kind:
+            detail = (
+                f"sent {unconfirmed.kind!r}, which the engine has not confirmed; call it again, and no other method"
+            )
+            raise NotOwner(self.queue.name, detail, message=self.id)
         self.outcome = outcome.kind
-        resent = consumer.interrupted.pop(self.entry, None) is not None
+        resent = consumer.interrupted.pop(self.entry, None) is not None or unconfirmed is not None
         try:
             lost = await consumer.record_outcomes(self.session, (outcome,), resent=resent)
         except BaseException as error:
-            self.outcome = before  # the engine may have recorded the outcome; the caller may try again
+            self.outcome = ""  # the engine may have recorded the outcome; the caller may try again
+            if isinstance(error, Unavailable) and self.unconfirmed is not None and self.is_lost():
+                raise self.loss() from error
             if not isinstance(error, Exception):
                 consumer.interrupted[self.entry] = outcome
             raise
         consumer.forget(self)
         self.session.wake()  # end every wait for the loss of this message
         if lost:
+            self.gone = True
             raise self.loss()
-        self.report(outcome)
+        self.recorded(outcome)
+
+    def recorded(self, outcome: MessageOutcome) -> None:
+        """React to the engine's answer that it has recorded the outcome."""
+        self.outcome, self.unconfirmed = outcome.kind, None
+        if not self.reported:
+            self.reported = True
+            self.report(outcome)
+
+    def refused(self, outcome: MessageOutcome) -> None:
+        """React to the engine's answer that the consumer no longer held the message; no caller waits for the answer."""
+        self.gone = True
+        detail = f"expired (this consumer no longer holds message {self.id}; its {outcome.kind} was refused)"
+        self.queue.client.emit("lost", self.queue.name, self.fence, detail=detail)
 
     def report(self, outcome: MessageOutcome) -> None:
         """Emit an event for a failed attempt or a dead letter."""

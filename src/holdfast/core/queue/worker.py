@@ -18,7 +18,7 @@ from holdfast.core.keeper.heartbeats import reclaim_shown
 from holdfast.core.queue.outcomes import Reject, Release, Retry, readable
 from holdfast.core.queue.queue import whole_number
 from holdfast.core.resend import send_safely
-from holdfast.errors import Closed, InvalidConfig, Unavailable
+from holdfast.errors import UNKNOWN, Closed, InvalidConfig, Unavailable
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class WorkerCore:
 
     async def _send_outcomes(self) -> None:
         """Send the outcomes of ended handlers in batches; if the engine is unavailable, the keeper sends them later."""
-        consumer, name = self.consumer, self.consumer.queue.name
+        consumer = self.consumer
         while self._ended:
             batch: list[Ended] = []
             session, room = self._ended[0][0].held.session, BATCH_MAX
@@ -272,7 +272,8 @@ class WorkerCore:
                 room -= _KEYED_WEIGHT if batch[-1][0].held.stored.key else 1
             for delivered, _ in batch:
                 self.running.pop(delivered.held.entry, None)
-            unfinished = [(delivered, error) for delivered, error in batch if not delivered.held.outcome]
+            # A handler may have finished its message itself, even if the engine has not confirmed that.
+            unfinished = [each for each in batch if not each[0].held.outcome and each[0].held.unconfirmed is None]
             if unfinished:
                 outcomes = tuple(self._outcome(delivered, error) for delivered, error in unfinished)
                 lost = await self._record(session, unfinished, outcomes)
@@ -280,13 +281,9 @@ class WorkerCore:
                     held = delivered.held
                     consumer.forget(held)
                     if held.entry in lost:
-                        detail = (
-                            f"expired (this consumer no longer holds message {held.id}; its {outcome.kind} was refused)"
-                        )
-                        self._client.emit("lost", name, held.fence, detail=detail)
-                    else:
-                        held.outcome = outcome.kind
-                        held.report(outcome)
+                        held.refused(outcome)
+                    elif held.unconfirmed is None:  # otherwise the keeper sends the outcome, and reports the answer
+                        held.recorded(outcome)
 
     async def _record(
         self, session: ConsumerSession, ended: list[Ended], outcomes: tuple[MessageOutcome, ...]
@@ -295,6 +292,8 @@ class WorkerCore:
         try:
             return frozenset(await self.consumer.record_outcomes(session, outcomes, resent=self._interrupted))
         except Unavailable as error:
+            if error.outcome == UNKNOWN:
+                return frozenset()
             log.warning("holdfast: the outcomes of %d messages cannot be recorded: %s", len(ended), error)
             raise
         except BaseException:

@@ -106,7 +106,7 @@ def _outcome_arguments(outcome: MessageOutcome) -> tuple[Argument, ...]:
 
 def _outcomes(command: RecordOutcomes) -> tuple[Argument, ...]:
     arguments = (argument for outcome in command.outcomes for argument in _outcome_arguments(outcome))
-    return (command.token, str(command.dead_max), *arguments)
+    return (command.token, str(command.dead_max), _flag(command.resent), *arguments)
 
 
 def _reclaim(command: ReclaimExpired) -> tuple[Argument, ...]:

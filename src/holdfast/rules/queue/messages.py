@@ -272,7 +272,8 @@ def record_outcomes(state: QueueState, command: RecordOutcomes, moment: Moment) 
     for kind, counter in _COUNTERS.items():
         if counter:
             state.add_to_counter(counter, counts[kind])
-    state.add_to_counter(LOST, len(lost))
+    if not command.resent or consumer is None:  # no other client takes a message from a live consumer
+        state.add_to_counter(LOST, len(lost))
     if counts[REJECT]:
         trim_dead_letters(state, command.dead_max)
     return RuleResult(OutcomesRecorded(tuple(lost)), wake_waiting(state, ready, moment))

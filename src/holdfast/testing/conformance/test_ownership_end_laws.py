@@ -6,7 +6,7 @@ import time
 import pytest
 
 import holdfast
-from holdfast import Assigned, AssignmentLost, Closed, LeaseLost, OwnerStopped
+from holdfast import Assigned, AssignmentLost, Closed, LeaseLost, OwnerStopped, Unavailable
 from holdfast.commands.queue import RELEASE, ConsumerHeartbeat, Leave, MessageOutcome, RecordOutcomes
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
@@ -46,6 +46,53 @@ def test_an_owner_that_was_declared_dead_learns_of_all_its_losses(face):
                 work.release()
             back = added(owner, 1) if owner.owned == 0 else []
             assert all(work.fence > taken[work.key].fence for work in back)
+
+
+@pytest.mark.finding("T1")
+@together
+def test_no_outcome_of_an_assignment_succeeds_after_another_owner_has_acked_it(face):
+    """An owner is cut off, and another takes over: every method says so, although the engine is silent."""
+    client = face.connect()
+    queue, other = sessions(client), sessions(face.connect())
+    wire = face.wire(client)
+    with queue.owner("cut off") as owner:
+        open_sessions(queue, 3)
+        assignments = added(owner, 3)
+        wire.fail()
+        with other.owner("successor") as successor:
+            for work in added(successor, 3):
+                work.ack()
+        ways = (lambda work: work.ack(), lambda work: work.release(), lambda work: work.retry())
+        ends = [face.start(way, work) for way, work in zip(ways, assignments, strict=True)]
+        for end, work in zip(ends, assignments, strict=True):
+            assert isinstance(end.error(), LeaseLost)
+            assert work.lost
+            assert not work.finished
+        wire.heal()
+    assert other.stats().counts["acked"] == 3
+
+
+@pytest.mark.finding("T1")
+@together
+def test_an_ack_of_an_assignment_that_was_not_confirmed_is_unknown_until_it_is(face):
+    """The session can still be trusted. The keeper keeps sending, and reports the end of the assignment once."""
+    events = []
+    client = face.connect(observer=events.append)
+    queue = sessions(client, ttl=30)
+    wire = face.wire(client)
+    with queue.owner() as owner:
+        open_sessions(queue, 1)
+        (work,) = added(owner, 1)
+        wire.fail(RecordOutcomes)
+        with pytest.raises(Unavailable) as caught:
+            work.ack()
+        assert (caught.value.outcome, caught.value.retryable, work.finished) == ("unknown", False, False)
+        assert [each for each in events if each.kind == "unassigned"] == []
+        wire.heal()
+        eventually(lambda: work.finished, what="the answer to the keeper")
+        eventually(lambda: [each.kind for each in events].count("unassigned") == 1, what="one end")
+    assert [each.kind for each in events].count("unassigned") == 1
+    assert queue.stats().counts["acked"] == 1
 
 
 def test_a_key_that_the_engine_forgot_is_lost_although_its_owner_lives(face):

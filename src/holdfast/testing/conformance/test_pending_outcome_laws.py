@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast import Closed, InvalidConfig, LeaseLost, Reject, Unavailable
+from holdfast import Closed, InvalidConfig, LeaseLost, NotOwner, Reject, Retry, Unavailable
 from holdfast.commands.queue import (
     BATCH_MAX,
     ConsumerHeartbeat,
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.capability("queues")
 
 @together
 def test_the_leave_of_a_consumer_does_not_overtake_its_outcomes(face):
-    """An ack was accepted; then the engine comes back just as the block ends."""
+    """The keeper keeps sending an ack that was not confirmed; then the engine comes back just as the block ends."""
     client, other = face.connect(), face.connect().queue("jobs")
     queue = client.queue("jobs")
     queue.publish_many(["done", "not begun"])
@@ -33,7 +33,8 @@ def test_the_leave_of_a_consumer_does_not_overtake_its_outcomes(face):
     with queue.consumer(prefetch=2) as consumer:
         done, _ = consumer.receive(2, timeout=5)
         wire.fail(RecordOutcomes)
-        done.ack()
+        with pytest.raises(Unavailable):
+            done.ack()
         assert other.stats().in_flight == 2
     assert wire.commands(Leave) == []
     wire.heal()
@@ -41,6 +42,150 @@ def test_the_leave_of_a_consumer_does_not_overtake_its_outcomes(face):
 
     assert [seen.body for seen in other.peek()] == ["not begun"]
     assert other.stats().counts == {"acked": 1, "published": 2, "released": 1, "received": 2}
+
+
+OUTCOMES = {
+    "ack": lambda message: message.ack(),
+    "retry": lambda message: message.retry(),
+    "release": lambda message: message.release(),
+    "reject": lambda message: message.reject("no use"),
+}
+
+
+def left(message):
+    """Leave the block of a message without an error."""
+    with message:
+        pass
+
+
+@pytest.mark.finding("T1")
+@together
+def test_no_outcome_succeeds_after_another_consumer_has_acked_the_message(face):
+    """A consumer is cut off, and another takes its messages over: every method says so, and so does the block's end."""
+    client, other = face.connect(), face.connect().queue("jobs", ttl=1, grace=0)
+    queue = client.queue("jobs", ttl=1, grace=0)
+    ways = [*OUTCOMES.values(), left]
+    queue.publish_many(range(len(ways)))
+    wire = face.wire(client)
+    with queue.consumer(prefetch=len(ways)) as consumer:
+        messages = consumer.receive(len(ways), timeout=5)
+        assert len(messages) == len(ways)
+        wire.fail()
+        with other.consumer(prefetch=len(ways)) as successor:
+            for _ in ways:  # one by one, because they may come from quarantine
+                (taken,) = successor.receive(timeout=30)
+                taken.ack()
+        ends = [face.start(way, message) for way, message in zip(ways, messages, strict=True)]
+        for end, message in zip(ends, messages, strict=True):
+            assert isinstance(end.error(), LeaseLost)
+            assert message.lost
+            assert not message.finished
+        wire.heal()
+    assert other.stats().counts["acked"] == len(ways)
+    assert other.stats().dead == 0
+
+
+@pytest.mark.finding("T1")
+@together
+def test_an_outcome_that_the_engine_did_not_confirm_is_unknown_until_it_does(face):
+    """The message is not lost: its session can be trusted. The keeper keeps sending; a repeat gets the answer."""
+    client = face.connect()
+    queue, other = client.queue("jobs"), face.connect().queue("jobs")
+    queue.publish_many(list(OUTCOMES))
+    wire = face.wire(client)
+    with queue.consumer(prefetch=len(OUTCOMES)) as consumer:
+        messages = consumer.receive(len(OUTCOMES), timeout=5)
+        wire.fail(RecordOutcomes)
+        ends = [face.start(OUTCOMES[message.body], message) for message in messages]
+        for end, message in zip(ends, messages, strict=True):
+            error = end.error()
+            assert isinstance(error, Unavailable)
+            assert (error.outcome, error.retryable) == ("unknown", False)
+            assert "may have applied" in str(error)
+            assert not message.lost
+            assert not message.finished
+            with pytest.raises(NotOwner, match="has not confirmed"):  # another outcome would contradict the first
+                OUTCOMES["ack" if message.body != "ack" else "retry"](message)
+        assert other.stats().in_flight == len(OUTCOMES)
+        wire.heal()
+        OUTCOMES["ack"](messages[0])
+        for message in messages:
+            eventually(lambda message=message: message.finished, what="the answer to the keeper")
+            with pytest.raises(NotOwner, match="already"):
+                message.ack()
+    counts = other.stats().counts
+    assert [counts[each] for each in ("acked", "retried", "released", "dead_lettered")] == [1, 1, 1, 1]
+    assert "lost" not in counts
+
+
+@pytest.mark.finding("T1")
+@together
+def test_a_handler_whose_ack_was_not_confirmed_fails_no_attempt(face):
+    """The worker must not contradict an ack that the keeper still sends. The observer hears of a refusal later."""
+    events = []
+    client, other = face.connect(observer=events.append), face.connect().queue("jobs")
+    other.publish_many(["acked", "left to the worker"])
+    wire = face.wire(client)
+    errors = []
+
+    def handle(message):
+        wire.fail(RecordOutcomes)
+        if message.body == "acked":
+            try:
+                message.ack()
+            except Unavailable as error:
+                errors.append(error.outcome)
+                raise
+
+    worker = client.queue("jobs").worker(handle, concurrency=2)
+    running = face.start(worker.run)
+    eventually(lambda: len([each for each in events if each.kind == "release_delayed"]) == 2, 20, "two late outcomes")
+    assert errors == ["unknown"]
+    wire.heal()
+    eventually(lambda: other.stats().counts.get("acked") == 2, what="both acks")
+    worker.stop()
+    running.result(30)
+    assert other.stats().counts == {"acked": 2, "published": 2, "received": 2}
+    assert [each.kind for each in events if each.kind in ("lost", "handler_failed")] == []
+
+
+@pytest.mark.finding("T1")
+@together
+def test_an_error_of_the_block_is_not_replaced_by_an_unconfirmed_outcome(face):
+    """It gets a note about it; `Retry` and its kind are no errors of the block, so the unknown outcome is raised."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    queue.publish_many(range(2))
+    wire = face.wire(client)
+
+    def leave(message, error):
+        with message:
+            raise error
+
+    with queue.consumer(prefetch=2) as consumer:
+        first, second = consumer.receive(2, timeout=5)
+        wire.fail(RecordOutcomes)
+        failing, retrying = face.start(leave, first, KeyError("x")), face.start(leave, second, Retry())
+        assert isinstance(failing.error(), KeyError)
+        assert "may have applied" in "".join(failing.error().__notes__)
+        assert isinstance(retrying.error(), Unavailable)
+        wire.heal()
+
+
+@pytest.mark.finding("L11")
+@together
+def test_an_ack_whose_answer_was_lost_is_not_counted_as_lost(face):
+    """The second copy finds no message, because the first one recorded the ack."""
+    client = face.connect()
+    queue = client.queue("jobs")
+    queue.publish_many(range(3))
+    wire = face.wire(client)
+    with queue.consumer(prefetch=3) as consumer:
+        for message in consumer.receive(3, timeout=5):
+            wire.lose_reply(RecordOutcomes, 1)
+            message.ack()
+    assert len(wire.commands(RecordOutcomes)) == 6
+    assert queue.stats().counts == {"acked": 3, "published": 3, "received": 3}
 
 
 @together

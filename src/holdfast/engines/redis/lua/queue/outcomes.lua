@@ -3,7 +3,8 @@
 -- KEYS[1]  the name's own key
 -- ARGV[3]  token
 -- ARGV[4]  dead_max  how many dead letters are stored; 0 for all
--- ARGV[5…] outcomes  for each: entry; and empty for `ack`, or `kind delay_ms #reason`, a new line, reason, error
+-- ARGV[5]  resent    '1' if an earlier copy may have recorded the outcomes
+-- ARGV[6…] outcomes  for each: entry; and empty for `ack`, or `kind delay_ms #reason`, a new line, reason, error
 --
 -- Returns  {'outcomes', lost entry…}
 --
@@ -33,9 +34,9 @@ local arguments, token = ARGV, ARGV[3]
 local held, consumer = base .. ':held:' .. token, live_consumer(token)
 local entries, needed, found, lost, ended, over, ready = {}, {}, {}, { 'outcomes' }, {}, 0, 0
 -- Read the text of every message that is not simply acked, and of every message with a key: others may be behind it.
-for i = 5, #arguments, 2 do
+for i = 6, #arguments, 2 do
   local entry = arguments[i]
-  entries[(i - 3) / 2] = entry
+  entries[(i - 4) / 2] = entry
   if (has_key(entry) or arguments[i + 1] ~= '') and string.sub(arguments[i + 1], 1, #VERIFY) ~= VERIFY then
     needed[#needed + 1] = entry
   end
@@ -47,7 +48,7 @@ end
 
 local handled, counted = {}, { [ACK] = 0, [RETRY] = 0, [RELEASE] = 0, [REJECT] = 0 }
 for i, entry in ipairs(entries) do
-  local outcome, kind, holds = arguments[4 + 2 * i], ACK, fences[i] and not handled[entry]
+  local outcome, kind, holds = arguments[5 + 2 * i], ACK, fences[i] and not handled[entry]
   local message, wait_ms, reason, failure
   if outcome ~= '' then
     local length, at
@@ -95,7 +96,8 @@ if #ended > 0 or #lost > 1 then
     redis.call('HDEL', base .. ':messages', ...)
   end)
   for kind, counter in pairs(COUNTERS) do add_to_counter(counter, counted[kind]) end
-  add_to_counter(LOST, #lost - 1)
+  -- No other client takes a message from a live consumer, so an earlier copy recorded the missing outcomes.
+  if ARGV[5] == '0' or not consumer then add_to_counter(LOST, #lost - 1) end
   wake_waiting(ready)
   save(not consumer)
   publish_wakeups()
