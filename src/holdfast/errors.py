@@ -41,6 +41,7 @@ class UnavailableReason(_Reason):
     NO_PERMISSION = "no permission"
     OTHER_LAYOUT = "other layout"
     OTHER_TOPOLOGY = "other topology"
+    OTHER_CLOCK = "other clock"  # processes of another time namespace use the file
     CORRUPT = "corrupt"
     REPLACED = "replaced"  # the file or directory is no longer the one that was opened
     FAILED = "failed"

@@ -60,14 +60,38 @@ def filesystem(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
 
 
 def boot_id() -> str:
-    """Return an id of this boot of the machine: clock readings from another boot cannot be compared."""
+    """Return an id of the clock of this process: readings from another boot or time namespace cannot be compared.
+
+    The first part names the boot of the machine. A process in a time namespace has a second part: the shift of its
+    clock. Raise `OSError` if the system does not answer now, because any other id would end leases that are held.
+    """
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (FileNotFoundError, PermissionError):
         if sys.platform != "darwin":
             return "unknown"
-    command = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+        command = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    shift = _clock_shift()
+    return f"{boot}@{shift}" if shift else boot
+
+
+def is_same_boot(one: str, other: str) -> bool:
+    """Return true if two ids name the same boot of the machine, though perhaps different clocks."""
+    return one.partition("@")[0] == other.partition("@")[0]
+
+
+def _clock_shift() -> str:
+    """Return how far the time namespace shifts the boot-time clock of this process; empty if not at all."""
+    try:
+        here = os.readlink("/proc/self/ns/time")
+        if here != os.readlink("/proc/self/ns/time_for_children"):
+            return here  # the system tells only the shift that the children of this process will have
+        lines = Path("/proc/self/timens_offsets").read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return ""  # this kernel has no time namespaces
+    clock, seconds, nanoseconds = next(line.split() for line in lines if line.startswith("boottime"))
+    return "" if (seconds, nanoseconds) == ("0", "0") else f"{clock}{int(seconds):+d}.{int(nanoseconds):09d}"
 
 
 def share_with_group(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:

@@ -30,6 +30,7 @@ from holdfast.core.registry.mailbox import ClaimOptions, RegistryLeaseBase
 from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
+from holdfast.host import boot_id
 from holdfast.names import Holder, checked_name, is_unicode, new_token, this_process
 from holdfast.observer import DEBUG, debugging
 
@@ -340,10 +341,9 @@ def _identity(holder: Holder) -> str:
 
 @cache
 def _where() -> str:
-    """Return the boot id and the pid namespace of this process: a pid is unique only there."""
+    """Return the clock and the pid namespace of this process: a pid and its start can be compared only there."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+        return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
 

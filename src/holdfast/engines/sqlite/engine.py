@@ -19,7 +19,17 @@ from holdfast.commands import Acquire, Busy, Granted, PoolHeartbeat, Released, R
 from holdfast.commands.queue_admin import CheckConsistency
 from holdfast.engines.fifo_listener import FifoListener, LazyFifoListener, wake_session
 from holdfast.engines.local import Store, keeps_waiting_line
-from holdfast.engines.sqlite import CAPABILITIES, SCOPE, admin, counters, dispatch, lease_rows, pool, queue_tables
+from holdfast.engines.sqlite import (
+    CAPABILITIES,
+    SCOPE,
+    admin,
+    counters,
+    dispatch,
+    lease_rows,
+    pool,
+    queue_tables,
+    schema,
+)
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.location import filesystem
 from holdfast.engines.sqlite.process_locks import LivenessDescriptor, is_alive
@@ -297,6 +307,7 @@ class SqliteStore(Store):
             def begin(cursor: sqlite3.Cursor) -> int:
                 nonlocal locked
                 self._clear_dead_sessions(cursor)
+                schema.use_clock(cursor, self.database.path)
                 insert = "INSERT INTO session (live, pid, heartbeat_us) VALUES (?, ?, ?)"
                 fields = (live.inode, os.getpid(), SYSTEM.now_ns() // NS_PER_US)
                 session = cursor.execute(insert, fields).lastrowid or 0

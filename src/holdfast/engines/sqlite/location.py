@@ -10,12 +10,12 @@ import errno
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidConfig
-from holdfast.host import NETWORK, boot_id, filesystem
+from holdfast.host import NETWORK, boot_id, filesystem, is_same_boot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["boot_id", "filesystem", "refuse_network", "trouble"]
+__all__ = ["boot_id", "filesystem", "is_same_boot", "refuse_network", "trouble"]
 
 
 def refuse_network(path: Path) -> None:

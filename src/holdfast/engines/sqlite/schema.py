@@ -109,23 +109,40 @@ def _refuse(path: Path, found: tuple[str] | None) -> None:
 
 
 def prepare(cursor: sqlite3.Cursor, path: Path) -> None:
-    """Create the tables, or check their layout; end everything that belongs to another boot of the machine."""
+    """Create the tables, or check their layout."""
     cursor.execute("BEGIN IMMEDIATE")
-    boot = location.boot_id()
     if not cursor.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]:
         _create(cursor, _SCHEMA + pool.SCHEMA + queue_tables.SCHEMA)
         cursor.execute("INSERT INTO meta VALUES ('layout', ?)", (str(LAYOUT),))
-        cursor.execute("INSERT INTO meta VALUES ('boot', ?)", (boot,))
     _refuse(path, cursor.execute("SELECT value FROM meta WHERE key = 'layout'").fetchone())
-    if cursor.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone() != (boot,):
-        # Times of another boot mean nothing, and its processes are gone. The fences stay.
+    cursor.execute("COMMIT")
+
+
+def use_clock(cursor: sqlite3.Cursor, path: Path) -> None:
+    """Make the clock of this process that of the file, and end everything that was timed by another one.
+
+    A process of another time namespace reads another clock under the same boot: while one of its sessions lives, raise
+    `Unavailable`. The caller has removed the sessions that are proven dead.
+    """
+    clock = location.boot_id()
+    found = cursor.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+    if found == (clock,):
+        return
+    if found is not None:
+        sessions = cursor.execute("SELECT pid FROM session LIMIT 1").fetchone()
+        if sessions and location.is_same_boot(found[0], clock):
+            detail = (
+                f"process {sessions[0]} uses {path} with the clock {found[0]}, and the clock here is {clock}: run both "
+                "in the same time namespace, or let them use different files"
+            )
+            raise Unavailable("sqlite", UnavailableReason.OTHER_CLOCK, detail)
+        # Times of another clock mean nothing, and its processes are gone. The fences stay.
         now_us = SYSTEM.now_ns() // NS_PER_US
         lease_rows.keep_fences_only(cursor, now_us, _FENCE_MEMORY_US)
         cursor.execute("DELETE FROM session")
         pool.end_previous_boot(cursor, now_us)
         queue_tables.end_previous_boot(cursor)
-        cursor.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
-    cursor.execute("COMMIT")
+    cursor.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (clock,))
 
 
 def _create(cursor: sqlite3.Cursor, schema: str) -> None:
