@@ -54,6 +54,23 @@ class Orders:
     def got(self, name):
         return {"fence": self.leases[name].fence if name in self.leases else None}
 
+    def occupy(self):
+        """Let no other thread of this process pass the gate until `vacate`, as a long check of a queue does."""
+        self.vacant, occupied = threading.Event(), threading.Event()
+
+        def stay():
+            with self.client._client.engine.store.database.gate.mutex:
+                occupied.set()
+                self.vacant.wait()
+
+        threading.Thread(target=stay, daemon=True).start()
+        occupied.wait()
+        return {}
+
+    def vacate(self):
+        self.vacant.set()
+        return {}
+
     def fork(self):
         """Fork a child that lives on and does nothing."""
         pid = os.fork()

@@ -175,6 +175,26 @@ def test_a_suspended_waiter_ahead_costs_at_most_its_heartbeat_and_two_seconds(ch
 
 
 @pytest.mark.acceptance("G-5", "C-16")
+@pytest.mark.finding("L15")
+def test_a_waiter_keeps_its_place_while_its_heartbeats_cannot_pass_the_gate(child, connect):
+    """On a busy machine that may take longer than a heartbeat lasts; only a suspended process loses its place."""
+    client = connect()
+    lease = client.lock("x", ttl=60).acquire()
+    first, second = child(), child()
+    first.ask("wait", name="x")
+    eventually(lambda: waiting(client, "x") == 1)
+    second.ask("wait", name="x")
+    eventually(lambda: waiting(client, "x") == 2)
+
+    first.ask("occupy")
+    time.sleep(HEARTBEAT_MS / 1000 + 0.5)
+    lease.release()
+    first.ask("vacate")
+
+    eventually(lambda: first.ask("got", name="x")["fence"] is not None, 5)
+    assert second.ask("got", name="x")["fence"] is None
+
+
 @pytest.mark.parametrize("phase", [0.1, 0.45, 0.8])
 def test_a_waiter_whose_wakeups_are_lost_is_served_within_two_seconds(child, connect, path, phase):
     """Wake-ups only save time: without the pipe it costs two seconds, not the ttl."""

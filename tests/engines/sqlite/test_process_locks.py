@@ -199,6 +199,7 @@ def test_a_forked_child_neither_ends_nor_keeps_the_locks_of_its_parent(path, chi
     lease.release()
 
 
+@pytest.mark.finding("S11")
 def test_a_client_that_gave_out_its_liveness_descriptor_leaves_none_behind(url):
     """A process that connects again and again would run out of descriptors."""
 

@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 from holdfast import failpoints
 from holdfast.clock import SYSTEM
 from holdfast.engines.sqlite import location, schema
-from holdfast.engines.sqlite.process_locks import STALL_S, Gate, LockFile, SqliteLocks, open_lockfile
+from holdfast.engines.sqlite.process_locks import STALL_S, Gate, LiveFile, SqliteLocks, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Database:
             location.refuse_network(path.parent)
             schema.refuse_other_layout(path)
             self.gate = open_lockfile(Path(f"{path}.gate"), self, Gate)
-            self.live = open_lockfile(Path(f"{path}.live"), self, LockFile)
+            self.live = open_lockfile(Path(f"{path}.live"), self, LiveFile)
         except OSError as error:
             raise Unavailable("sqlite", location.trouble(error), str(error)) from error
         _alive.add(self)
@@ -94,9 +94,9 @@ class Database:
         gate, until_s = self.gate, 0.0
         if not gate.mutex.acquire(blocking=False):
             until_s = _bound_s(until_ns)
-            gate.take_mutex(until_s)
+            gate.take_mutex(until_s, self.live.heartbeat)
         if not gate.try_enter():
-            gate.enter(until_s or _bound_s(until_ns))
+            gate.enter(until_s or _bound_s(until_ns), self.live.heartbeat)
 
     def _inside(self, work: Callable[..., T], *details: object) -> T:
         cursor = self._cursor
@@ -179,7 +179,7 @@ class Database:
             return
         try:
             with contextlib.suppress(Unavailable):
-                self.gate.enter(time.monotonic() + STALL_S)
+                self.gate.enter(time.monotonic() + STALL_S, self.live.heartbeat)
             if self._locks is not None:
                 self._locks.unlock()  # the last connection to the file deletes the log
             cursor.connection.close()

@@ -32,7 +32,7 @@ from holdfast.engines.sqlite import (
 )
 from holdfast.engines.sqlite.database import in_transaction
 from holdfast.engines.sqlite.location import filesystem
-from holdfast.engines.sqlite.process_locks import LivenessDescriptor, is_alive
+from holdfast.engines.sqlite.process_locks import PLACES, LivenessDescriptor, heartbeat_place, is_alive
 from holdfast.engines.sqlite.promise import promised
 from holdfast.engines.sqlite.registry import SqliteRegistryState, forget_registries
 from holdfast.engines.sqlite.waiting_line import Damaged
@@ -60,7 +60,6 @@ _AT_ONCE = 200
 _FORGET_EVERY = 64
 _PIDS_MAX = 10_000
 _KNOWN_MAX = 1_000
-_HEARTBEAT_EVERY_US = 1_000_000
 _UNREADABLE = (ValueError, TypeError, LookupError, OverflowError)
 
 # The clients of this process, by session: a wake-up for one of them needs no pipe.
@@ -88,7 +87,6 @@ class SqliteStore(Store):
         self._me = ""  # the session, as records name it
         self._session_lock = threading.Lock()
         self._liveness: LivenessDescriptor | None = None
-        self._heartbeat_us = 0
         self._count = 0
         self._closed = False
         self._held: set[str] = set()
@@ -184,7 +182,7 @@ class SqliteStore(Store):
         if wake is not None:
             woken.append(wake)
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
-            self._heartbeat(cursor, now_us)
+            self.database.live.heartbeat()
         if type(command) is Acquire and type(answer) is Busy and command.wait:
             self._ahead[command.token] = self._pids_ahead(cursor, after)
         elif self._ahead and isinstance(command, Acquire | Undo):
@@ -207,7 +205,7 @@ class SqliteStore(Store):
             cursor.execute("RELEASE part")
         woken += wakeups
         if type(answer) is Busy or type(command) is PoolHeartbeat:
-            self._heartbeat(cursor, now_us)
+            self.database.live.heartbeat()
         return answer
 
     def _answer_counter(
@@ -272,13 +270,13 @@ class SqliteStore(Store):
         process has inherited its lock.
         """
         session, live = int(client), self.database.live
-        row = cursor.execute("SELECT live, pid, heartbeat_us FROM session WHERE id = ?", (session,)).fetchone()
+        row = cursor.execute("SELECT live, pid FROM session WHERE id = ?", (session,)).fetchone()
         if row is None:
             return dispatch.SessionState(client, NEVER_NS, gone=not is_alive(live, session, 0))
-        inode, pid, heartbeat_us = row
-        return dispatch.SessionState(
-            client, heartbeat_us, gone=inode == live.inode and not is_alive(live, session, pid)
-        )
+        inode, pid = row
+        if inode != live.inode:  # the client uses a live file that was deleted: it is out of sight
+            return dispatch.SessionState(client, 0, gone=False)
+        return dispatch.SessionState(client, live.heartbeat_us(session), gone=not is_alive(live, session, pid))
 
     def _pids_ahead(self, cursor: sqlite3.Cursor, record: Record) -> set[int]:
         """Return the processes whose end should wake a waiter: the holder's, and those of all waiters ahead."""
@@ -289,11 +287,6 @@ class SqliteStore(Store):
             row = cursor.execute("SELECT pid FROM session WHERE id = ?", (int(client),)).fetchone()
             self._pids[client] = 0 if row is None else row[0]
         return {self._pids[client] for client in clients} - {0, os.getpid()}
-
-    def _heartbeat(self, cursor: sqlite3.Cursor, now_us: int) -> None:
-        if now_us - self._heartbeat_us >= _HEARTBEAT_EVERY_US:
-            cursor.execute("UPDATE session SET heartbeat_us = ? WHERE id = ?", (now_us, self._session))
-            self._heartbeat_us = now_us
 
     def _begin_session(self, until_ns: int | None) -> None:
         """Lock a byte of the live file for as long as this client lives, in the transaction that inserts its row."""
@@ -308,13 +301,13 @@ class SqliteStore(Store):
                 nonlocal locked
                 self._clear_dead_sessions(cursor)
                 schema.use_clock(cursor, self.database.path)
-                insert = "INSERT INTO session (live, pid, heartbeat_us) VALUES (?, ?, ?)"
-                fields = (live.inode, os.getpid(), SYSTEM.now_ns() // NS_PER_US)
-                session = cursor.execute(insert, fields).lastrowid or 0
+                session = _next_session(cursor)
+                cursor.execute("INSERT INTO session VALUES (?, ?, ?)", (session, live.inode, os.getpid()))
                 if not live.lock(session):
                     detail = f"byte {session} of {live.path} is locked by a process that is not holdfast"
                     raise Unavailable("sqlite", UnavailableReason.STALLED, detail)
                 locked = session
+                live.write_heartbeat(session, SYSTEM.now_ns() // NS_PER_US)
                 return session
 
             try:
@@ -373,7 +366,6 @@ class SqliteStore(Store):
         self.waiter_registry = WaiterRegistry()
         self._session = 0
         self._me = ""
-        self._heartbeat_us = 0
         self._held = set()
         self._ahead = {}
         self._known = {}
@@ -427,6 +419,17 @@ class SqliteStore(Store):
         entered, self._entered = self._entered, False
         if entered:
             self.database.leave()
+
+
+def _next_session(cursor: sqlite3.Cursor) -> int:
+    """Return the number of a new session: larger than all before, and with a heartbeat of its own in the live file."""
+    last = cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = 'session'").fetchone()
+    first = 1 if last is None else last[0] + 1
+    used = {heartbeat_place(session) for (session,) in cursor.execute("SELECT id FROM session")}
+    for session in range(first, first + PLACES):
+        if heartbeat_place(session) not in used:
+            return session
+    raise Unavailable("sqlite", UnavailableReason.FULL, f"{PLACES} clients use the file, and there can be no more")
 
 
 _BY_KIND = {

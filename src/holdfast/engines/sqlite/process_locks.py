@@ -31,6 +31,7 @@ import weakref
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast import failpoints
+from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.observer import log
 
@@ -52,6 +53,10 @@ _LOOK_EVERY = 4
 _PATIENCE_S = 0.1
 _OUT_OF_TURN_S = 1.0
 _WAITERS, _NO_WAITERS = b"1", b"0"
+# How many sessions can live at once: the heartbeats of all fill half a mebibyte.
+PLACES = 65_536
+_HEARTBEAT = struct.Struct("<q")
+_HEARTBEAT_EVERY_US = 1_000_000
 
 # Whether a lock belongs to the descriptor that took it, and not to the process.
 BY_DESCRIPTOR = hasattr(fcntl, "F_OFD_SETLK")
@@ -161,6 +166,43 @@ class LockFile:
         return None if kind == fcntl.F_UNLCK else pid
 
 
+class LiveFile(LockFile):
+    """The file whose locked bytes prove that sessions live, and whose content tells that their processes run.
+
+    A locked byte does not tell a suspended process from a running one. So a process writes the time of its last
+    heartbeat into the place of each of its sessions. It needs neither the gate nor a transaction for that: on a busy
+    machine a living waiter keeps its place in line, however long its commands wait for the gate.
+    """
+
+    def begin(self) -> None:
+        super().begin()
+        self._beat_us = 0
+
+    def heartbeat(self) -> None:
+        """Tell that this process runs, for all its sessions, unless the last heartbeat is less than a second old."""
+        now_us = SYSTEM.now_ns() // NS_PER_US
+        if now_us - self._beat_us < _HEARTBEAT_EVERY_US:
+            return
+        self._beat_us = now_us
+        with contextlib.suppress(OSError):  # the disk may be full: then the session counts as suspended
+            for session in list(self.mine):
+                self.write_heartbeat(session, now_us)
+
+    def write_heartbeat(self, session: int, now_us: int) -> None:
+        """Write the time of a session's heartbeat."""
+        os.pwrite(self.descriptor, _HEARTBEAT.pack(now_us), heartbeat_place(session) * _HEARTBEAT.size)
+
+    def heartbeat_us(self, session: int) -> int:
+        """Return when the process of this session was last seen running; 0 if that is unknown."""
+        body = os.pread(self.descriptor, _HEARTBEAT.size, heartbeat_place(session) * _HEARTBEAT.size)
+        return int(_HEARTBEAT.unpack(body)[0]) if len(body) == _HEARTBEAT.size else 0
+
+
+def heartbeat_place(session: int) -> int:
+    """Return the place of the session's heartbeat; two living sessions have different ones."""
+    return session % PLACES
+
+
 class Gate(LockFile):
     """The lock behind which all transactions of a database run, one at a time."""
 
@@ -179,10 +221,15 @@ class Gate(LockFile):
         """Return true if a database uses the gate or a thread waits for it."""
         return bool(self.users or self.kernel_waits)
 
-    def take_mutex(self, until_s: float) -> None:
-        """Acquire the mutex, or raise `Unavailable` at `until_s`: its thread may wait for a suspended process."""
-        if not self.mutex.acquire(timeout=max(0.0, until_s - time.monotonic())):
-            raise self._stalled()
+    def take_mutex(self, until_s: float, heartbeat: Callable[[], None]) -> None:
+        """Acquire the mutex, or raise `Unavailable` at `until_s`: its thread may wait for a suspended process.
+
+        Call `heartbeat` again and again while waiting.
+        """
+        while not self.mutex.acquire(timeout=min(_SLOW_S, max(0.0, until_s - time.monotonic()))):
+            heartbeat()
+            if time.monotonic() >= until_s:
+                raise self._stalled()
 
     def _stalled(self) -> Unavailable:
         return Unavailable(
@@ -210,8 +257,10 @@ class Gate(LockFile):
             return self.set(_LOCK_GATE)
         return True
 
-    def enter(self, until_s: float) -> None:
+    def enter(self, until_s: float, heartbeat: Callable[[], None]) -> None:
         """Enter the gate, or raise `Unavailable`, which names the process that is inside.
+
+        Call `heartbeat` again and again while waiting.
 
         The caller has the mutex. First make a few quick tries, because a process is inside for microseconds. Then a
         thread waits in the kernel, which is fair but cannot be interrupted; the thread gives the turn back if its
@@ -223,7 +272,8 @@ class Gate(LockFile):
                 return
             self._announce_waiter()
             _pause(attempt)
-        if time.monotonic() >= until_s or not self._wait_for_turn(until_s):
+        heartbeat()
+        if time.monotonic() >= until_s or not self._wait_for_turn(until_s, heartbeat):
             raise self._stalled()
 
     def leave(self) -> None:
@@ -249,7 +299,7 @@ class Gate(LockFile):
         with contextlib.suppress(OSError):  # the disk may be full, and this is only a hint
             os.pwrite(self.descriptor, _WAITERS, 0)
 
-    def _wait_for_turn(self, until_s: float) -> bool:
+    def _wait_for_turn(self, until_s: float, heartbeat: Callable[[], None]) -> bool:
         """Wait for the turn and enter; return true if this process is inside now.
 
         A process that was suspended just when the kernel gave it the turn is not inside, and may stay away for hours.
@@ -269,6 +319,7 @@ class Gate(LockFile):
                     turn.abandon()
                     return True
                 self._announce_waiter()
+                heartbeat()
                 if not logged and now_s - began_s >= _SLOW_S:
                     logged = True
                     log.warning("waiting for the gate %s: %s is inside", self.path, self._who())

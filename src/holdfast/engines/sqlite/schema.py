@@ -17,7 +17,7 @@ from holdfast.errors import Unavailable, UnavailableReason
 if TYPE_CHECKING:
     from pathlib import Path
 
-LAYOUT = 4
+LAYOUT = 5
 _FENCE_MEMORY_US = 60_000_000
 
 _SCHEMA = """
@@ -25,8 +25,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- also the byte of the live file that the process keeps locked
     live INTEGER NOT NULL,                 -- inode of the live file: a byte of another file proves nothing
-    pid INTEGER NOT NULL,
-    heartbeat_us INTEGER NOT NULL          -- the last heartbeat of its waiters
+    pid INTEGER NOT NULL
 );
 CREATE TABLE lease (
     id INTEGER PRIMARY KEY,
@@ -129,10 +128,10 @@ def use_clock(cursor: sqlite3.Cursor, path: Path) -> None:
     if found == (clock,):
         return
     if found is not None:
-        sessions = cursor.execute("SELECT pid FROM session LIMIT 1").fetchone()
-        if sessions and location.is_same_boot(found[0], clock):
+        session = cursor.execute("SELECT pid FROM session LIMIT 1").fetchone()
+        if session and location.is_same_boot(found[0], clock):
             detail = (
-                f"process {sessions[0]} uses {path} with the clock {found[0]}, and the clock here is {clock}: run both "
+                f"process {session[0]} uses {path} with the clock {found[0]}, and the clock here is {clock}: run both "
                 "in the same time namespace, or let them use different files"
             )
             raise Unavailable("sqlite", UnavailableReason.OTHER_CLOCK, detail)
