@@ -176,14 +176,14 @@ class LiveFile(LockFile):
 
     def begin(self) -> None:
         super().begin()
-        self._beat_us = 0
+        self._last_heartbeat_us = 0
 
     def heartbeat(self) -> None:
         """Tell that this process runs, for all its sessions, unless the last heartbeat is less than a second old."""
         now_us = SYSTEM.now_ns() // NS_PER_US
-        if now_us - self._beat_us < _HEARTBEAT_EVERY_US:
+        if now_us - self._last_heartbeat_us < _HEARTBEAT_EVERY_US:
             return
-        self._beat_us = now_us
+        self._last_heartbeat_us = now_us
         with contextlib.suppress(OSError):  # the disk may be full: then the session counts as suspended
             for session in list(self.mine):
                 self.write_heartbeat(session, now_us)
