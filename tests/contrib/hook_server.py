@@ -34,6 +34,7 @@ def main(url, book):
         Connection(url),
         github,
         path="/hook",
+        name="hooks",
         lease=1.0,
         window=3600,
         timeout=30,

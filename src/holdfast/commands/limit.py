@@ -78,6 +78,7 @@ class LimitDecision(NamedTuple):
     """Whether the action is allowed. `remaining` of `limit` is left in the window that is closest to its limit.
 
     `retry_us`: how long the action stays refused; 0 if it was allowed. `reset_us`: the time until that window is empty.
+    `period_us`: the period of that window, which tells windows with equal limits apart.
     """
 
     allowed: bool
@@ -85,6 +86,7 @@ class LimitDecision(NamedTuple):
     limit: int
     retry_us: int
     reset_us: int
+    period_us: int
 
 
 class BudgetBalance(NamedTuple):

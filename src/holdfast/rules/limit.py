@@ -103,6 +103,7 @@ class _View(NamedTuple):
     limit: int
     retry_us: int
     reset_us: int
+    period_us: int
 
 
 def hit(before: Windows | None, command: Hit, moment: Moment) -> tuple[Windows | None, LimitDecision]:
@@ -140,7 +141,7 @@ def forget_at_us(windows: Windows, command: Hit) -> int:
 def _view(method: _Method, window: Any, rate: tuple[int, int], command: Hit, moment: Moment) -> _View:
     now_us = max(moment.wall_us, window.last_us)
     remaining, reset_us = method.left(window, rate, now_us)
-    return _View(remaining, rate[0], method.retry_us(window, rate, command.cost, now_us), reset_us)
+    return _View(remaining, rate[0], method.retry_us(window, rate, command.cost, now_us), reset_us, rate[1])
 
 
 def _tightest(views: list[_View]) -> _View:

@@ -7,10 +7,13 @@ An application is assembled before its event loop runs, and a client belongs to 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from holdfast import aio
+from holdfast.errors import InvalidName
+from holdfast.names import name_of
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -18,7 +21,24 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+UNAVAILABLE = 503
+HEADER_MAX_BYTES = 8192
+NAME_MAX_BYTES = 200
+KEY_MAX_BYTES = 256
+
 _ENDS = ("lifespan.shutdown.complete", "lifespan.shutdown.failed")
+# A browser sees the close code of an accepted WebSocket only, never the status of a refused handshake.
+_CLOSE_CODES = {200: 1000, 429: 1013, 503: 1013}
+_POLICY_VIOLATION = 1008
+
+
+class RefusedError(Exception):
+    """A request that the middleware cannot accept: the status of the answer, and the reason for the sender."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
 
 
 class Connection:
@@ -33,19 +53,22 @@ class Connection:
         self._opening: asyncio.Task[aio.Holdfast] | None = None
 
     async def __call__(self) -> aio.Holdfast:
-        if self._opening is None:
+        # Only a call replaces a failed attempt. A caller that shared it must not: another attempt may be under way.
+        if self._opening is None or _failed(self._opening):
             self._opening = asyncio.ensure_future(aio.connect(self._url, **self._options))
-        try:
-            return await asyncio.shield(self._opening)
-        except Exception:
-            self._opening = None  # the next call tries again
-            raise
+        return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
         """Close the client, if one was opened; the next call opens another."""
         opening, self._opening = self._opening, None
         if opening is not None:
-            await (await opening).close()
+            await asyncio.wait([opening])
+            if not _failed(opening):
+                await opening.result().close()
+
+
+def _failed(opening: asyncio.Task[aio.Holdfast]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 
 class Middleware:
@@ -56,8 +79,12 @@ class Middleware:
         self._connection = connection
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            await self._serve(scope, receive, send)
+        if scope["type"] in ("http", "websocket"):
+            try:
+                await self._serve(scope, receive, send)
+            except RefusedError as refused:
+                later = {"retry-after": "1"} if refused.status == UNAVAILABLE else None
+                await answer(scope, receive, send, refused.status, {"error": refused.reason}, later)
             return
 
         async def closing(message: Message) -> None:
@@ -72,13 +99,44 @@ class Middleware:
 
 
 def header(scope: Scope, name: str) -> str:
-    """Return the first header of that name, or an empty text."""
+    """Return the first header of that name, or an empty text. A header above the maximum refuses the request."""
     wanted = name.lower().encode("latin-1")
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == wanted), "")
+    value = next((value for key, value in scope["headers"] if key.lower() == wanted), b"")
+    if len(value) > HEADER_MAX_BYTES:
+        raise RefusedError(431, f"header {name} has {len(value)} bytes; the maximum is {HEADER_MAX_BYTES}")
+    return bytes(value).decode("latin-1")
 
 
-async def answer(send: Send, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-    """Send a complete JSON response."""
+def digest(*parts: str | bytes) -> str:
+    """Return a one-way digest of the parts. Each part has its length in front, so that equal texts have equal parts."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        hashed.update(b"%d:" % len(data))
+        hashed.update(data)
+    return hashed.hexdigest()
+
+
+def checked(name: str) -> str:
+    """Return the name of a middleware if it leaves room for every key; else raise `InvalidName`."""
+    size = len(name_of(name, "k").encode()) - 2
+    if size > NAME_MAX_BYTES:
+        rule = f"the name of a middleware may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}"
+        raise InvalidName(name, f"{rule} (3 for each % and /)")
+    return name
+
+
+async def answer(
+    scope: Scope, receive: Receive, send: Send, status: int, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> None:
+    """Send a complete JSON response. Accept a WebSocket and close it, with the code for this status."""
+    if scope["type"] == "websocket":
+        await receive()  # websocket.connect
+        # A browser fails the handshake if the server selects none of the subprotocols that it offers.
+        await send({"type": "websocket.accept", "subprotocol": next(iter(scope.get("subprotocols") or ()), None)})
+        reason = str(body.get("error", body.get("status", "")))
+        await send({"type": "websocket.close", "code": _CLOSE_CODES.get(status, _POLICY_VIOLATION), "reason": reason})
+        return
     import json  # noqa: PLC0415 - the application answers most requests
 
     text = json.dumps(body).encode()

@@ -17,16 +17,17 @@ class Readiness(Middleware):
         super().__init__(_nothing, connection)
         self._timeout = timeout
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the signature of all
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 hf = await self._connection()
                 await hf.show(_NAME)
         except (HoldfastError, TimeoutError) as error:
             reason = getattr(error, "reason", "stalled")
-            await answer(send, 503, {"status": "not ready", "reason": reason}, {"retry-after": "1"})
+            not_ready = {"status": "not ready", "reason": reason}
+            await answer(scope, receive, send, 503, not_ready, {"retry-after": "1"})
         else:
-            await answer(send, 200, {"status": "ready"})
+            await answer(scope, receive, send, 200, {"status": "ready"})
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,15 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.contrib.asgi.connection import App, Connection, Message, Middleware, Receive, Scope, Send, answer
-from holdfast.errors import LeaseLost, NotAcquired, Unavailable
+from holdfast.contrib.asgi.connection import (
+    UNAVAILABLE,
+    App,
+    Connection,
+    Message,
+    Middleware,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    answer,
+    checked,
+    digest,
+    header,
+)
+from holdfast.errors import Closed, LeaseLost, NotAcquired, Unavailable
 
 _BODY_MAX = 25 * 1024 * 1024
 _FAILED = 400
 
 
 class _NotHandledError(Exception):
-    """The application answered with an error status."""
+    """The application answered with an error status, or raised the error that is the cause."""
 
 
 class _GoneError(Exception):
@@ -29,9 +43,11 @@ class _GoneError(Exception):
 class Webhook(Middleware):
     """Passes deliveries to `path` on to the application until it has handled each of them once.
 
-    `app`: the application; `connection`: the client. `recipe(scope, body)`: returns the idempotency key of a delivery.
-    `name`: the name of the `once`. `window`: how long a key is remembered, `lease`: the ttl while the application
-    handles a delivery, `timeout`: how long a duplicate waits, all in seconds. `largest`: the most bytes of a body.
+    `app`: the application; `connection`: the client. `recipe(scope, body)`: returns the idempotency key of a delivery;
+    it counts for requests with the same path and query. `name`: the name of the `once`, at most 200 bytes; all servers
+    of an application share it, and other applications have another one. `window`: how long a key is remembered,
+    `lease`: the ttl while the application handles a delivery, `timeout`: how long a duplicate waits, all in seconds.
+    `largest`: the most bytes of a body.
     """
 
     def __init__(
@@ -41,7 +57,7 @@ class Webhook(Middleware):
         recipe: Callable[[Scope, bytes], str],
         *,
         path: str,
-        name: str = "webhooks",
+        name: str,
         window: float = 3600.0,
         lease: float = 30.0,
         timeout: float = 20.0,
@@ -49,80 +65,83 @@ class Webhook(Middleware):
     ) -> None:
         super().__init__(app, connection)
         self._recipe = recipe
-        self._path = path
-        self._name = name
+        self._path = path.rstrip("/")
+        self._name = checked(name)
         self._settings: dict[str, Any] = {"window": window, "lease": lease}
         self._timeout = timeout
         self._largest = largest
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"].rstrip("/") != self._path.rstrip("/"):
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"].rstrip("/") != self._path:
             await self._app(scope, receive, send)
             return
         try:
-            body = await _read(receive, self._largest)
+            body = await _read(scope, receive, self._largest)
         except _GoneError:
             return
-        if body is None:
-            await answer(send, 413, {"error": f"more than {self._largest} bytes"})
-            return
         response: list[Message] = []
-        try:
-            first = await self._handle(scope, receive, body, response)
-        except NotAcquired:
-            busy = {"error": "another server is handling this delivery; try again"}
-            await answer(send, 503, busy, {"retry-after": "1"})
-            return
-        except Unavailable as error:
-            await answer(send, 503, {"error": f"not handled: {error.reason}"}, {"retry-after": "1"})
-            return
-        if not first:
-            await answer(send, 200, {"status": "ignored", "reason": "duplicate"})
+        if not await self._handle(scope, receive, body, response):
+            await answer(scope, receive, send, 200, {"status": "ignored", "reason": "duplicate"})
             return
         for message in response:
             await send(message)
 
     async def _handle(self, scope: Scope, receive: Receive, body: bytes, response: list[Message]) -> bool:
         """Return whether this server handled the delivery; `response` receives the application's messages."""
-        hf = await self._connection()
-        once = hf.once(self._name, **self._settings)
+        key = self._key(scope, body)
         began = False
         try:
-            async with once.first(self._recipe(scope, body), timeout=self._timeout) as first:
+            hf = await self._connection()
+            once = hf.once(self._name, **self._settings)
+            async with once.first(key, timeout=self._timeout) as first:
                 if not first:
                     return False
                 began = True
-                if await _status(self._app, scope, _replay(body, receive), response) >= _FAILED:
-                    raise _NotHandledError
-        except _NotHandledError:
-            return True
-        except LeaseLost:
+                await _run(self._app, scope, _replay(body, receive), response)
+        except _NotHandledError as failed:
+            if failed.__cause__ is not None:
+                raise failed.__cause__ from None
+        except NotAcquired:
+            raise RefusedError(UNAVAILABLE, "another server is handling this delivery; try again") from None
+        except (LeaseLost, Unavailable, Closed) as error:
             if not began:
-                raise
-        return True
+                raise RefusedError(UNAVAILABLE, f"not handled: {getattr(error, 'reason', 'closed')}") from None
+        return True  # the work is over, so its response counts, also if the marker was not stored
+
+    def _key(self, scope: Scope, body: bytes) -> str:
+        """Return the key of a delivery: a digest of the request line and of the recipe's key, which may be any text."""
+        root, query = scope.get("root_path", ""), scope.get("query_string", b"")
+        return digest(scope["method"], root, self._path, query, self._recipe(scope, body))
 
 
-async def _status(app: App, scope: Scope, receive: Receive, response: list[Message]) -> int:
-    """Run the application; return the status of its response."""
+async def _run(app: App, scope: Scope, receive: Receive, response: list[Message]) -> None:
+    """Run the application and store its response; raise `_NotHandledError`, from its own error, if it fails."""
 
     async def store(message: Message) -> None:
         response.append(message)
 
-    await app(scope, receive, store)
-    return next((int(message["status"]) for message in response if message["type"] == "http.response.start"), 500)
+    try:
+        await app(scope, receive, store)
+    except Exception as error:
+        raise _NotHandledError from error
+    status = next((int(message["status"]) for message in response if message["type"] == "http.response.start"), 500)
+    if status >= _FAILED:
+        raise _NotHandledError
 
 
-async def _read(receive: Receive, largest: int) -> bytes | None:
-    parts: list[bytes] = []
-    while True:
+async def _read(scope: Scope, receive: Receive, largest: int) -> bytes:
+    """Return the whole body. A client may send it in any number of pieces, so no piece costs more than its size."""
+    announced = header(scope, "content-length")
+    size, body = int(announced[:20]) if announced.isdecimal() else 0, bytearray()
+    while size <= largest:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise _GoneError
-        parts.append(message.get("body", b""))
-        if sum(map(len, parts)) > largest:
-            return None
-        if not message.get("more_body"):
-            return b"".join(parts)
+        body += message.get("body", b"")
+        size = len(body)
+        if size <= largest and not message.get("more_body"):
+            return bytes(body)
+    raise RefusedError(413, f"the body has more than {largest} bytes")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -38,7 +38,8 @@ class Decision(NamedTuple):
     """The decision of a rate limit: true if the action is allowed. Durations are in seconds.
 
     `remaining` of `limit` is left in the window that is closest to its limit. `retry_after` is above 0 exactly if the
-    action was refused. After `reset_after` that window is empty again.
+    action was refused. After `reset_after` that window is empty again; its length is `window`. `trouble` is empty if the
+    engine decided; otherwise the policy `on_unavailable` decided, and `trouble` says why.
     """
 
     allowed: bool
@@ -46,6 +47,8 @@ class Decision(NamedTuple):
     limit: int
     retry_after: float
     reset_after: float
+    window: float
+    trouble: str = ""
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -78,7 +81,7 @@ class LimiterBase:
         self._smooth = method == "gcra"
         self._policy = on_unavailable
         self._local_rates = share_of(self._rates, local_share)
-        self._smallest_limit = min(count for count, _ in self._rates)
+        self._smallest_limit, self._smallest_us = min(self._rates)
         self._local = client.local_limits.get(self.name, self._rates, smooth=self._smooth)
 
     def __repr__(self) -> str:
@@ -98,7 +101,7 @@ class LimiterBase:
         retry_s, reset_s = (known.retry_ns - now_ns) / NS, (known.reset_ns - now_ns) / NS
         if final:
             self._report_refusal(key, retry_s)
-        return Decision(False, known.remaining, known.limit, retry_s, reset_s)
+        return Decision(False, known.remaining, known.limit, retry_s, reset_s, known.window_s)
 
     def _report_refusal(self, key: str, retry_s: float) -> None:
         if self._client.observer is not None or debugging(DEBUG):
@@ -118,11 +121,12 @@ class LimiterBase:
             decision = self._decide_locally(command)
         else:
             allowed = self._policy == "allow"
-            decision = Decision(allowed, 0, self._smallest_limit, 0.0 if allowed else PAUSE_MAX_NS / NS, 0.0)
+            retry_s = 0.0 if allowed else PAUSE_MAX_NS / NS
+            decision = Decision(allowed, 0, self._smallest_limit, retry_s, 0.0, self._smallest_us / 1e6)
         verb = "allowed" if decision.allowed else "refused"
         why = f"{verb} by policy {self._policy}: {self._local.trouble}"
         self._client.emit("unavailable", command.name, detail=why)
-        return decision
+        return decision._replace(trouble=self._local.trouble)
 
     def _decide_locally(self, command: Hit) -> Decision:
         """Count in this process, against its share of the limit."""
@@ -201,4 +205,5 @@ class LimiterBase:
 
 
 def _decision(answer: LimitDecision) -> Decision:
-    return Decision(answer.allowed, answer.remaining, answer.limit, answer.retry_us / 1e6, answer.reset_us / 1e6)
+    retry_s, reset_s, window_s = answer.retry_us / 1e6, answer.reset_us / 1e6, answer.period_us / 1e6
+    return Decision(answer.allowed, answer.remaining, answer.limit, retry_s, reset_s, window_s)

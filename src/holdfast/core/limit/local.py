@@ -34,6 +34,7 @@ class Refusal(NamedTuple):
     limit: int
     retry_ns: int
     reset_ns: int
+    window_s: float
 
 
 class LocalLimit:
@@ -57,7 +58,10 @@ class LocalLimit:
         retry_ns = sent_ns + answer.retry_us * NS_PER_US
         repeat_until_ns = min(retry_ns, sent_ns + REPEAT_MAX_NS)
         reset_ns = sent_ns + answer.reset_us * NS_PER_US
-        self.refusals[key] = Refusal(repeat_until_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns)
+        window_s = answer.period_us / 1e6
+        self.refusals[key] = Refusal(
+            repeat_until_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns, window_s
+        )
 
     def failed(self, trouble: str, now_ns: int) -> None:
         """Remember that the engine is unavailable; pause longer each time before the next attempt."""

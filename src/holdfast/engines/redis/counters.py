@@ -73,8 +73,8 @@ SCRIPTS: dict[type, Script] = {
 
 
 def _decided(reply: list[Any]) -> Answer:
-    _, allowed, remaining, limit, retry_us, reset_us = reply
-    return LimitDecision(allowed == 1, remaining, limit, retry_us, reset_us)
+    _, allowed, remaining, limit, retry_us, reset_us, period_us = reply
+    return LimitDecision(allowed == 1, remaining, limit, retry_us, reset_us, period_us)
 
 
 def _spent(reply: list[Any]) -> Answer:

@@ -7,7 +7,7 @@
 -- ARGV[3]  take     1 to count the hit, 0 to only decide
 -- ARGV[4…] rates    for each window: count, period_us
 --
--- Returns  {'decision', 1 or 0, remaining, limit, retry_us, reset_us}
+-- Returns  {'decision', 1 or 0, remaining, limit, retry_us, reset_us, period_us}
 --
 -- Twin of rules/limit.py: hit. The script cuts off and appends entries as bytes, so that a hit costs the same however many
 -- entries there are. It defines no function, because building a function would cost as much as a window.
@@ -20,8 +20,8 @@ local width = smooth and 2 or 5
 local text = redis.call('GET', KEYS[1])
 local kept = text and { cmsgpack.unpack(text) } or {}
 
-local worst, worst_remaining, worst_limit, worst_reset = 0, 0, 0, 0
-local least, least_limit, least_reset = math.huge, 0, 0
+local worst, worst_remaining, worst_limit, worst_reset, worst_period = 0, 0, 0, 0, 0
+local least, least_limit, least_reset, least_period = math.huge, 0, 0, 0
 local longest = 0  -- how long the counter must be stored
 local at = 0
 
@@ -79,13 +79,15 @@ for i = 4, #ARGV, 2 do
     if total > 0 then reset = last + period - present end
   end
   if present - now + period > longest then longest = present - now + period end
-  if retry > worst then worst, worst_remaining, worst_limit, worst_reset = retry, remaining, limit, reset end
+  if retry > worst then
+    worst, worst_remaining, worst_limit, worst_reset, worst_period = retry, remaining, limit, reset, period
+  end
   if remaining < least or (remaining == least and reset > least_reset) then
-    least, least_limit, least_reset = remaining, limit, reset
+    least, least_limit, least_reset, least_period = remaining, limit, reset, period
   end
   at = at + width
 end
 
-if worst > 0 then return { 'decision', 0, worst_remaining, worst_limit, worst, worst_reset } end
+if worst > 0 then return { 'decision', 0, worst_remaining, worst_limit, worst, worst_reset, worst_period } end
 if take then redis.call('SET', KEYS[1], cmsgpack.pack(unpack(kept)), 'PX', math.ceil(longest / 1000)) end
-return { 'decision', 1, least, least_limit, 0, least_reset }
+return { 'decision', 1, least, least_limit, 0, least_reset, least_period }
