@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from holdfast import aio
 from holdfast.errors import InvalidName
-from holdfast.names import name_of
+from holdfast.names import checked_name, name_of
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -119,7 +119,7 @@ def digest(*parts: str | bytes) -> str:
 
 def checked(name: str) -> str:
     """Return the name of a middleware if it leaves room for every key; else raise `InvalidName`."""
-    size = len(name_of(name, "k").encode()) - 2
+    size = len(name_of(checked_name(name), "k").encode()) - 2
     if size > NAME_MAX_BYTES:
         rule = f"the name of a middleware may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}"
         raise InvalidName(name, f"{rule} (3 for each % and /)")
