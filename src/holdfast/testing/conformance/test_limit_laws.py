@@ -84,6 +84,18 @@ def test_a_refusal_consumes_nothing_in_any_window(timed):
 
 
 @pytest.mark.acceptance("A4-18")
+@pytest.mark.finding("L12")
+@pytest.mark.parametrize("method", ["window", "gcra"])
+def test_a_decision_names_its_window_among_equal_limits(face, method):
+    """The limit alone does not tell two windows of the same count apart; a known refusal names it too."""
+    limiter = face.connect().limit("2/ms; 2/hour; 5/day", name="equal", method=method)
+
+    found = [limiter.hit("ann") for _ in range(4)]
+
+    assert [(each.allowed, each.window) for each in found] == [(True, 3600)] * 2 + [(False, 3600)] * 2
+    assert {each.trouble for each in found} == {""}
+
+
 def test_keys_and_names_are_counted_separately(face):
     """One key takes nothing from another, whatever characters it has."""
     client = face.connect()
@@ -248,6 +260,7 @@ def test_without_its_engine_a_limit_follows_its_policy(face, policy, allowed):
 
     assert sum(map(bool, decisions)) == allowed
     assert all(each.retry_after > 0 for each in decisions if not each)
+    assert all(each.trouble and each.window == 3600 for each in decisions), "a caller can tell who decided"
     outages = [event for event in events if event.kind == "unavailable"]
     assert len(outages) == 30
     assert all(event.name == "logins/ann" and f"policy {policy}" in event.detail for event in outages)
