@@ -140,7 +140,7 @@ def test_json_with_another_order_of_keys_is_the_same_event(one, other):
 
 
 @pytest.mark.finding("S7")
-def test_deep_json_is_refused_and_a_lone_surrogate_is_handled_once():
+def test_deep_json_is_refused_and_an_unpaired_surrogate_is_handled_once():
     """No body makes the middleware fail. Half an emoji, cut off by its sender, is no reason to lose an event."""
     deep = b'{"a":' * 50_000
 
