@@ -38,8 +38,8 @@ class Decision(NamedTuple):
     """The decision of a rate limit: true if the action is allowed. Durations are in seconds.
 
     `remaining` of `limit` is left in the window that is closest to its limit. `retry_after` is above 0 exactly if the
-    action was refused. After `reset_after` that window is empty again; its length is `window`. `trouble` is empty if the
-    engine decided; otherwise the policy `on_unavailable` decided, and `trouble` says why.
+    action was refused. After `reset_after` that window is empty again; its length is `window`. `trouble` is empty if
+    the engine decided; otherwise the policy `on_unavailable` decided, and `trouble` says why.
     """
 
     allowed: bool
