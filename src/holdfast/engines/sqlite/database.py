@@ -40,6 +40,10 @@ _REASONS = (
 )
 
 
+def _no_heartbeat() -> None:
+    """Do nothing: the caller has no session."""
+
+
 class Database:
     """This process's one connection to the file."""
 
@@ -65,11 +69,18 @@ class Database:
         result: T = self.behind_gate(in_transaction, until_ns, work, *details)
         return result
 
-    def behind_gate(self, work: Callable[..., T], until_ns: int | None, *details: object) -> T:
+    def behind_gate(
+        self,
+        work: Callable[..., T],
+        until_ns: int | None,
+        *details: object,
+        heartbeat: Callable[[], None] = _no_heartbeat,
+    ) -> T:
         """Run `work(cursor, *details)` behind the gate; `work` begins and ends its transactions itself.
 
         An exception, even one that a signal handler raises between two lines, leaves no open transaction and keeps
-        neither the gate nor its mutex: `_clean_up` runs twice, and the second run may find nothing to do.
+        neither the gate nor its mutex: `_clean_up` runs twice, and the second run may find nothing to do. `heartbeat`
+        is called again and again during a wait for the gate.
         """
         if self.gate.mine_now():
             raise Unavailable(
@@ -79,7 +90,7 @@ class Database:
             )
         try:
             try:
-                self._enter(until_ns)
+                self._enter(until_ns, heartbeat)
                 return self._inside(work, *details)
             finally:
                 self._clean_up()
@@ -89,14 +100,14 @@ class Database:
                 raise self._unavailable(error) from error
             raise
 
-    def _enter(self, until_ns: int | None) -> None:
+    def _enter(self, until_ns: int | None, heartbeat: Callable[[], None]) -> None:
         """Take the mutex and the gate. Both are usually free, so compute the time limit only before a wait."""
         gate, until_s = self.gate, 0.0
         if not gate.mutex.acquire(blocking=False):
             until_s = _bound_s(until_ns)
-            gate.take_mutex(until_s, self.live.heartbeat)
+            gate.take_mutex(until_s, heartbeat)
         if not gate.try_enter():
-            gate.enter(until_s or _bound_s(until_ns), self.live.heartbeat)
+            gate.enter(until_s or _bound_s(until_ns), heartbeat)
 
     def _inside(self, work: Callable[..., T], *details: object) -> T:
         cursor = self._cursor
@@ -179,7 +190,7 @@ class Database:
             return
         try:
             with contextlib.suppress(Unavailable):
-                self.gate.enter(time.monotonic() + STALL_S, self.live.heartbeat)
+                self.gate.enter(time.monotonic() + STALL_S, _no_heartbeat)
             if self._locks is not None:
                 self._locks.unlock()  # the last connection to the file deletes the log
             cursor.connection.close()

@@ -103,7 +103,7 @@ class SqliteStore(Store):
             return [answer for part in parts for answer in self.answer_all(part, until_ns)]
         if len(commands) == 1 and isinstance(commands[0], CheckConsistency):
             return [self.database.behind_gate(self._check_consistency, until_ns, commands[0])]
-        answers, woken = self.database.behind_gate(self._answer, until_ns, commands)
+        answers, woken = self.database.behind_gate(self._answer, until_ns, commands, heartbeat=self._heartbeat)
         for waiter in woken:
             self._wake(waiter)
         return answers
@@ -182,7 +182,7 @@ class SqliteStore(Store):
         if wake is not None:
             woken.append(wake)
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
-            self.database.live.heartbeat()
+            self._heartbeat()
         if type(command) is Acquire and type(answer) is Busy and command.wait:
             self._ahead[command.token] = self._pids_ahead(cursor, after)
         elif self._ahead and isinstance(command, Acquire | Undo):
@@ -205,7 +205,7 @@ class SqliteStore(Store):
             cursor.execute("RELEASE part")
         woken += wakeups
         if type(answer) is Busy or type(command) is PoolHeartbeat:
-            self.database.live.heartbeat()
+            self._heartbeat()
         return answer
 
     def _answer_counter(
@@ -287,6 +287,11 @@ class SqliteStore(Store):
             row = cursor.execute("SELECT pid FROM session WHERE id = ?", (int(client),)).fetchone()
             self._pids[client] = 0 if row is None else row[0]
         return {self._pids[client] for client in clients} - {0, os.getpid()}
+
+    def _heartbeat(self) -> None:
+        """Tell that this client runs, so that its waiters keep their places in line."""
+        if self._session:
+            self.database.live.heartbeat(self._session)
 
     def _begin_session(self, until_ns: int | None) -> None:
         """Lock a byte of the live file for as long as this client lives, in the transaction that inserts its row."""

@@ -170,23 +170,29 @@ class LiveFile(LockFile):
     """The file whose locked bytes prove that sessions live, and whose content tells that their processes run.
 
     A locked byte does not tell a suspended process from a running one. So a process writes the time of its last
-    heartbeat into the place of each of its sessions. It needs neither the gate nor a transaction for that: on a busy
+    heartbeat into the place of its session. It needs neither the gate nor a transaction for that: on a busy
     machine a living waiter keeps its place in line, however long its commands wait for the gate.
     """
 
     def begin(self) -> None:
         super().begin()
-        self._last_heartbeat_us = 0
+        self._last_heartbeats_us: dict[int, int] = {}
 
-    def heartbeat(self) -> None:
-        """Tell that this process runs, for all its sessions, unless the last heartbeat is less than a second old."""
+    def unlock(self, byte: int) -> None:
+        super().unlock(byte)
+        self._last_heartbeats_us.pop(byte, None)
+
+    def heartbeat(self, session: int) -> None:
+        """Write the heartbeat of a session of this process, unless its last one is less than a second old.
+
+        A client whose keeper has ended must lose its places in line, although other clients of its process live.
+        """
         now_us = SYSTEM.now_ns() // NS_PER_US
-        if now_us - self._last_heartbeat_us < _HEARTBEAT_EVERY_US:
+        if now_us - self._last_heartbeats_us.get(session, 0) < _HEARTBEAT_EVERY_US:
             return
-        self._last_heartbeat_us = now_us
+        self._last_heartbeats_us[session] = now_us
         with contextlib.suppress(OSError):  # the disk may be full: then the session counts as suspended
-            for session in list(self.mine):
-                self.write_heartbeat(session, now_us)
+            self.write_heartbeat(session, now_us)
 
     def write_heartbeat(self, session: int, now_us: int) -> None:
         """Write the time of a session's heartbeat."""
