@@ -1,8 +1,9 @@
 """Events: one way to observe everything that matters, for logs, metrics and traces.
 
-An observer is any callable that takes an `Event`. The library calls the observer on the thread where the event happens,
-so the observer must return quickly; the library logs and drops an exception that it raises. Events carry names and
-numbers, never payloads or passwords.
+An observer is any callable that takes an `Event`. For an event of a call, the library calls the observer on the
+caller's thread, so the observer should return quickly; for an event of the keeper, on a thread of its own. The library
+logs and drops an exception that the observer raises; an interruption (`SystemExit`, `KeyboardInterrupt`) reaches the
+caller, if there is one. Events carry names and numbers, never payloads or passwords.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.clock import NS
 from holdfast.names import readable
+
+# During an outage, the log gets one WARNING in this time.
+_WARN_EVERY_NS = 60 * NS
+# An outage is over if commands succeed and none has failed for this long: one of several servers may fail alone.
+_QUIET_NS = 2 * NS
+# Failures that repeat for as long as an outage lasts.
+REPEATED = frozenset(("unavailable", "renewal_failed", "release_delayed"))
 
 log = logging.getLogger("holdfast")
 # The program decides where warnings go; without a handler on this logger, Python would print them.
@@ -89,6 +98,11 @@ class Event(NamedTuple):
 Observer = Callable[[Event], None]
 
 
+def level_of(kind: str, lines: int = 1) -> int:
+    """Return the log level of an event."""
+    return _LEVELS.get(kind, logging.DEBUG) if lines else logging.DEBUG
+
+
 def emit(
     observer: Observer | None,
     kind: str,
@@ -100,19 +114,64 @@ def emit(
 ) -> None:
     """Log an event and pass it to the observer. The cost is small if there is no observer and the log level is off.
 
-    `lines`: the number of events that the log line stands for; 0 writes no line.
+    `lines`: the number of events that the log line stands for; 0: an event of a known outage, logged at DEBUG.
     """
     if "\0" in name:
         name = readable(name)
-    level = _LEVELS.get(kind, logging.DEBUG)
-    if lines and log.isEnabledFor(level):
-        words = [kind, *([repr(name)] if name else ())]
-        words += [f"fence={fence}"] if fence is not None else []
-        words += [f"seconds={seconds:.3f}"] if seconds is not None else []
-        more = f" (and {lines - 1} more like it)" if lines > 1 else ""
-        log.log(level, "holdfast: %s%s%s", " ".join(words), f": {detail}" if detail else "", more)
-    if observer is not None:
-        try:
-            observer(Event(kind, name, fence, seconds, detail))
-        except Exception:
-            log.exception("the observer failed on %s", kind)
+    try:
+        level = level_of(kind, lines)
+        if log.isEnabledFor(level):
+            words = [kind, *([repr(name)] if name else ())]
+            words += [f"fence={fence}"] if fence is not None else []
+            words += [f"seconds={seconds:.3f}"] if seconds is not None else []
+            more = f" (and {lines - 1} more like it)" if lines > 1 else ""
+            log.log(level, "holdfast: %s%s%s", " ".join(words), f": {detail}" if detail else "", more)
+    finally:  # also if a logging handler raises
+        if observer is not None:
+            try:
+                observer(Event(kind, name, fence, seconds, detail))
+            except Exception:
+                log.exception("the observer failed on %s", kind)
+
+
+class _Outage:
+    __slots__ = ("failures", "last_ns", "left_out", "logged_ns", "since_ns")
+
+    def __init__(self, now_ns: int) -> None:
+        self.since_ns = self.logged_ns = self.last_ns = now_ns
+        self.failures = self.left_out = 0
+
+
+class OutageLog:
+    """Decides which failures of an outage become a WARNING: the first, and one a minute with the number left out.
+
+    A client may hold thousands of leases or count thousands of hits, and each of them fails again and again. The
+    observer still gets every event, and the log has every event at DEBUG.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[str, _Outage] = {}  # by the kind of the event
+
+    def lines(self, kind: str, now_ns: int) -> int:
+        """Count a failure; return how many failures its WARNING stands for; 0: log it at DEBUG."""
+        outage = self.open.get(kind)
+        if outage is None:
+            outage = self.open[kind] = _Outage(now_ns)
+            lines = 1
+        else:
+            lines = outage.left_out + 1 if now_ns - outage.logged_ns >= _WARN_EVERY_NS else 0
+        outage.failures += 1
+        outage.last_ns = now_ns
+        outage.left_out = 0 if lines else outage.left_out + 1
+        outage.logged_ns = now_ns if lines else outage.logged_ns
+        return lines
+
+    def over(self, now_ns: int) -> list[str]:
+        """After a success, return one line for each kind of failure that has not occurred for a while."""
+        ended = [kind for kind, outage in self.open.copy().items() if now_ns - outage.last_ns >= _QUIET_NS]
+        gone = [(kind, self.open.pop(kind, None)) for kind in ended]
+        return [
+            f"holdfast: {kind}: over after {(was.last_ns - was.since_ns) / NS:.1f} s and {was.failures} failures"
+            for kind, was in gone
+            if was is not None
+        ]

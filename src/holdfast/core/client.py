@@ -23,7 +23,7 @@ from holdfast.core.step import Ready
 from holdfast.engines import ALTERNATIVES, Capability, open_engine
 from holdfast.errors import Closed, InvalidConfig, LossReason, Unavailable
 from holdfast.names import readable, this_process
-from holdfast.observer import Observer, emit, log
+from holdfast.observer import REPEATED, Observer, OutageLog, emit, log
 
 if TYPE_CHECKING:
     import threading
@@ -87,7 +87,8 @@ class Client:
         self.clock = self.engine.clock
         self.transport: Transport = self.engine.blocking() if face == "blocking" else self.engine.asyncio()
         self.restart_guard = RestartGuard(self.engine)
-        self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.restart_guard)
+        self.outages = OutageLog()
+        self.keeper = Keeper(self.engine.keeper(), self.clock, observer, self.restart_guard, self.outages)
         self.local_limits = LocalLimits()
         # The lock objects of each read-write lock: through any of them, all know which threads or tasks are inside.
         self.rwlock_modes: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
@@ -115,8 +116,18 @@ class Client:
     def emit(
         self, kind: str, name: str, fence: int | None = None, seconds: float | None = None, detail: str = ""
     ) -> None:
-        """Log an event, and pass it to the observer."""
-        emit(self.observer, kind, name, fence, seconds, detail)
+        """Log an event, and pass it to the observer: on this thread, unless it is the keeper's."""
+        lines = self.outages.lines(kind, self.clock.now_ns()) if kind in REPEATED else 1
+        if self.keeper.runs_here():
+            self.keeper.reporter.emit(kind, name, fence, seconds, detail, lines)
+        else:
+            emit(self.observer, kind, name, fence, seconds, detail, lines)
+
+    def answered(self) -> None:
+        """Log the end of an outage, if there was one: the engine has answered."""
+        if self.outages.open:
+            for line in self.outages.over(self.clock.now_ns()):
+                log.warning(line)
 
     def begin(self, lease: LeaseCore) -> None:
         """Register a token before its first byte is sent; raise `Closed` if the client is closing."""

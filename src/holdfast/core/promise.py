@@ -12,11 +12,11 @@ from holdfast.clock import NS
 from holdfast.core.resend import raise_public
 from holdfast.core.step import run
 from holdfast.errors import PromiseNotKept, Unavailable
-from holdfast.observer import Observer, emit, log
 from holdfast.rules.promise import difference, missing
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
+    from holdfast.core.keeper.reporter import Reporter
     from holdfast.engines import Promise, Transport
 
 CHECK_EVERY_NS = 20 * NS
@@ -48,9 +48,9 @@ async def require(client: Client, wanted: tuple[str, ...]) -> None:
 class PromiseWatch:
     """The keeper's watch on the engine: whether the same server answers, and with the same promise."""
 
-    def __init__(self, transport: Transport, observer: Observer | None) -> None:
+    def __init__(self, transport: Transport, reporter: Reporter) -> None:
         self._transport = transport
-        self._observer = observer
+        self._reporter = reporter
         self.last: Promise | None = None
         self._watched_ns = self._next_check_ns = 0
 
@@ -61,14 +61,14 @@ class PromiseWatch:
             self._check_promise(now_ns, until_ns)
         except Unavailable:
             pass  # the commands that are due get the same error, and report it
-        except Exception:
-            log.exception("the promise of the engine could not be looked up")  # the keeper still renews leases
+        except Exception as error:  # the keeper still renews leases
+            self._reporter.log_error("holdfast: the promise of the engine could not be looked up", error)
 
     def report_events(self) -> bool:
         """Emit the events that the transport collected; return whether the keeper should renew every lease now."""
         events = self._transport.events()
         for kind, seconds, detail in events:
-            emit(self._observer, kind, "", None, seconds, detail)
+            self._reporter.emit(kind, "", None, seconds, detail)
         return bool(events)
 
     def _check_promise(self, now_ns: int, until_ns: int) -> None:
@@ -83,4 +83,4 @@ class PromiseWatch:
         before, self.last = self.last, found
         changed = "" if before is None else difference(before, found)
         if changed:
-            emit(self._observer, "promise_changed", "", detail=changed)
+            self._reporter.emit("promise_changed", "", detail=changed)

@@ -112,6 +112,7 @@ async def resend(
         except Unavailable as new_error:
             error = new_error
         else:
+            client.answered()
             return await second_answer(answer) if lost and second_answer is not None else answer
 
 

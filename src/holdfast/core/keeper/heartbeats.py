@@ -12,7 +12,6 @@ from holdfast.clock import NS_PER_MS, jittered_up
 from holdfast.commands import Command, HeartbeatReceived, PoolHeartbeat, Undo, UndoBorrow
 from holdfast.commands.queue import Reclaimed
 from holdfast.core.keeper.restart_guard import RestartGuard, pool_resource
-from holdfast.observer import Observer, emit
 from holdfast.rules import trust
 from holdfast.rules.lease import OFFER_MAX_US
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import threading
 
     from holdfast.clock import Clock
+    from holdfast.core.keeper.reporter import Reporter
     from holdfast.core.lease.state import LeaseCore
 
 _OFFER_MS = OFFER_MAX_US // 1000
@@ -114,15 +114,15 @@ class WaiterHeartbeats:
         resource = pool_resource(command.name, command.kind) if isinstance(command, PoolHeartbeat) else command.name
         self._restart_guard.renewed(resource, sent_ns, now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS)
 
-    def reclaimed(self, schedule: HeartbeatSchedule, answer: Reclaimed, observer: Observer | None) -> None:
+    def reclaimed(self, schedule: HeartbeatSchedule, answer: Reclaimed, reporter: Reporter) -> None:
         """Report what a search for dead consumers found, and schedule the next search by the answer."""
         now_ns, name = self._clock.now_ns(), schedule.command.name
         schedule.due_ns = now_ns + jittered_up(answer.next_ms * NS_PER_MS, now_ns)
         if answer.postponed:
             detail = "no client has looked for dead consumers for a long time, so all consumers get more time"
-            emit(observer, "reclaim_postponed", name, detail=detail)
+            reporter.emit("reclaim_postponed", name, detail=detail)
         if answer.consumers or answer.requeued or answer.dead_lettered:
-            emit(observer, "reclaimed", name, detail=reclaim_shown(answer))
+            reporter.emit("reclaimed", name, detail=reclaim_shown(answer))
 
 
 def reclaim_shown(answer: Reclaimed) -> str:

@@ -3,41 +3,51 @@
 The thread starts with the first lease and ends after ten idle seconds. It renews in batches, sends the heartbeats of
 the client's waiters, and delivers interrupted undos and releases. The keeper refers to leases weakly, so it does not
 renew a lease that the program has dropped. It serves both faces, so that a blocked event loop loses no lease.
+
+An exchange leaves every lease time for another one, except for leases that are nearly lost: these have exchanges of
+their own, so that they do not limit the others. If a deadline passes during an exchange, a second thread reports the
+loss. User code never runs on the keeper's threads: see `reporter`.
 """
 
 from __future__ import annotations
 
+import _thread
 import threading
 import weakref
+from bisect import bisect_left
 from collections import deque
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands import Answer, Command, HeartbeatReceived, NotHeld, ReleaseCommand
 from holdfast.commands.queue import Leave, LeaveUnfinished, Reclaimed
 from holdfast.core.keeper.heartbeats import WaiterHeartbeats, undo_of_waiter
-from holdfast.core.keeper.outbox import LogThrottle, PendingCommand, consumers_with_outcomes, emit_end, is_undo
+from holdfast.core.keeper.outbox import PendingCommand, consumers_with_outcomes, emit_end, is_undo
+from holdfast.core.keeper.reporter import Reporter
 from holdfast.core.keeper.restart_guard import RestartGuard
 from holdfast.core.lease.lease import LeaseBase
-from holdfast.core.lease.state import HELD, LOST, PENDING
+from holdfast.core.lease.state import HELD, LOSING, LOST, PENDING, lose_all
 from holdfast.core.promise import PromiseWatch
 from holdfast.core.resend import KEEPER, WIRE_NS
 from holdfast.core.step import run
 from holdfast.errors import GONE, PASSING, LossReason, Unavailable, UnavailableReason
-from holdfast.observer import Observer, emit, log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from holdfast.clock import Clock
     from holdfast.core.lease.state import LeaseCore
     from holdfast.engines import Reply, Transport
+    from holdfast.observer import Observer, OutageLog
 
 _RETRY_NS = KEEPER.shortest_ns
 _CONFIRM_NS = 500 * NS_PER_MS
-# Every exchange may take at least this long, even if another lease is due.
-_EXCHANGE_MIN_NS = 50 * NS_PER_MS
+_RETRY_MIN_NS = 10 * NS_PER_MS
+# An exchange has at least this much time, or several times the usual one. A lease with less time than two of them is
+# nearly lost.
+_FAIR_MIN_NS, _FAIR_MAX_NS, _FAIR_TIMES = 300 * NS_PER_MS, WIRE_NS // 2, 4
 _BATCH = 1000
 _TOO_EARLY = "before its ttl was over: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
@@ -53,11 +63,17 @@ class Keeper:
     """Renews leases, sends heartbeats, delivers pending commands and reports losses."""
 
     def __init__(
-        self, transport: Transport, clock: Clock, observer: Observer | None, restart_guard: RestartGuard
+        self,
+        transport: Transport,
+        clock: Clock,
+        observer: Observer | None,
+        restart_guard: RestartGuard,
+        outages: OutageLog,
     ) -> None:
         self._transport = transport
         self._clock = clock
         self._observer = observer
+        self._outages = outages
         self._restart_guard = restart_guard
         self._on_idle: Callable[[], object] | None = None
         self.forked()
@@ -75,9 +91,15 @@ class Keeper:
         self._stopping = self._last_round = False  # after the last round the keeper does not resend
         self.wake_ns = NEVER_NS  # when the sleep of the thread ends without a wake-up; never while it works
         self.wakes_before_ns = NEVER_NS  # work that is due before this moment has to wake the thread
-        self._log_throttle = LogThrottle()
+        self._usual_ns = 0  # how long an exchange usually takes
+        self._in_exchange = False
+        self._loss_waker = self._transport.waker()
+        self._loss_thread: threading.Thread | None = None  # reports losses during an exchange
+        self._watches_losses = False
+        self._dropped: deque[tuple[PendingCommand | None, str, int | None]] = deque()
+        self.reporter = Reporter(self._observer, self._clock, self._transport.waker())
         self._renew_all_now = False  # the engine reported an event: renew every lease now
-        self.promise_watch = PromiseWatch(self._transport, self._observer)
+        self.promise_watch = PromiseWatch(self._transport, self.reporter)
 
     # Called by leases and operations, on any thread.
 
@@ -121,13 +143,30 @@ class Keeper:
         return token in consumers_with_outcomes([*self._inbox, *self._outbox])
 
     def drop(self, lease: LeaseCore) -> None:
-        """Handle a lease whose last reference is gone: undo it if no caller ever had it; otherwise let it expire."""
-        delivered = lease.delivered
-        if lease.was_sent and not delivered:
-            self._deliver_for(lease, lease.undo_command())
-        self.forget(lease)
-        if delivered:
-            emit(self._observer, "abandoned", lease.identity.shown, lease.fence_or_none)
+        """Handle a lease whose last reference is gone: undo it if no caller ever had it; otherwise let it expire.
+
+        The garbage collector may run this method between any two steps of any thread, under any lock of the program.
+        So it takes no lock and runs no user code; the thread does the rest.
+        """
+        undo = None
+        if lease.was_sent and not lease.delivered:
+            undo = self._pending_for(lease, lease.undo_command())
+        self.leases.pop(lease.token, None)
+        self._dropped.append((undo, lease.identity.shown, lease.fence_or_none))
+        if self._thread is None:
+            with suppress(RuntimeError):  # no room for a thread: the next lease starts one
+                _thread.start_new_thread(self.wake, ())
+        self._waker.wake()
+
+    def _handle_dropped(self) -> None:
+        while self._dropped:
+            undo, name, fence = self._dropped[0]
+            if undo is not None:
+                self._inbox.append(undo)
+            else:
+                self.reporter.emit("abandoned", name, fence)
+            self._dropped.popleft()
+            self._report_idle()
 
     def start_heartbeat(self, lease: LeaseCore, remaining_ms: int, holder: str) -> None:
         """Send heartbeats for a waiter; the present lease ends in `remaining_ms`."""
@@ -156,7 +195,9 @@ class Keeper:
 
     def idle(self, *, ignore_undos: bool = False) -> bool:
         """Return whether no lease and no command is left. `ignore_undos`: the ttl has the same effect as an undo."""
-        commands = [each for each in (*self._inbox, *self._outbox) if not ignore_undos or not is_undo(each.command)]
+        dropped = [undo for undo, _, _ in self._dropped.copy() if undo is not None]
+        pending = (*dropped, *self._inbox, *self._outbox)
+        commands = [each for each in pending if not ignore_undos or not is_undo(each.command)]
         return not commands and not self.live_leases()
 
     def on_idle(self, call: Callable[[], object]) -> None:
@@ -167,14 +208,24 @@ class Keeper:
         """Send every pending command once more, and end the thread."""
         self._stopping = True
         self._waker.wake()
+        self._loss_waker.wake()
 
     def stopped(self) -> bool:
-        """Return whether the thread has ended."""
+        """Return whether the threads have ended, after the observer has heard of every event."""
         if self._thread is not None:
             return False
         if self._ending is not None:
             self._ending.join(_JOIN_S)  # it is about to return
-        return self._ending is None or not self._ending.is_alive()
+            if self._ending.is_alive():
+                return False
+        if self._loss_thread is not None:
+            self._loss_thread.join(_JOIN_S)
+        self.reporter.stop()
+        return self.reporter.stopped()
+
+    def runs_here(self) -> bool:
+        """Return whether this thread is the keeper's."""
+        return threading.current_thread() is self._thread
 
     def wake(self) -> None:
         """Wake the thread; start it if there is none."""
@@ -204,8 +255,8 @@ class Keeper:
                 over = not self._outbox if self._stopping else now_ns - idle_since_ns >= _IDLE_MAX_NS
                 if over and self._retire(now_ns):
                     break
-            except Exception:
-                log.exception("unexpected error in the keeper thread; the thread continues")
+            except BaseException as error:  # no error may end the thread
+                self.reporter.log_error("holdfast: unexpected error in the keeper thread; the thread continues", error)
                 wake_ns = now_ns = self._clock.now_ns() + _POLL_NS
             self.wake_ns = self.wakes_before_ns = min(wake_ns, now_ns + _POLL_NS)
             run(self._waker.wait(self.wake_ns))
@@ -214,8 +265,9 @@ class Keeper:
     def _round(self) -> None:
         """Do all work that is due, once.
 
-        The keeper reports losses before and after every exchange, and no exchange lasts beyond a deadline.
+        The keeper reports losses before and after every exchange.
         """
+        self._handle_dropped()
         for step in (self._watch_engine, self._renew, self._deliver_outbox, self._send_heartbeats):
             self._report_expired()
             step(self._clock.now_ns())
@@ -224,28 +276,85 @@ class Keeper:
 
     def _report_expired(self) -> None:
         now_ns = self._clock.now_ns()
-        for lease in self.live_leases():
-            lease.expire(now_ns)
+        expired = [lease for lease in self.live_leases() if lease.state is HELD and lease.deadline_ns <= now_ns]
+        if expired:
+            lose_all(expired[0].client, [(lease, LossReason.EXPIRED, lease.trouble) for lease in expired])
 
     def _watch_engine(self, now_ns: int) -> None:
         """Check that the same engine answers, if a lease was held or waited for longer than a second."""
         begun = self._heartbeats.begun_ns()
         begun += [lease.since_ns for lease in self.live_leases() if lease.state is HELD]
         if begun and min(begun) <= now_ns - _POLL_NS:
-            self.promise_watch.watch(now_ns, self._bound_ns([]))
+            with self._exchange() as bound_ns:
+                self.promise_watch.watch(now_ns, bound_ns)
 
-    def _send_all(self, commands: list[Command], *, confirm: bool = False) -> list[Reply]:
-        """Send the commands; return an answer or an error for each. Never raises."""
+    def _send_all(
+        self, commands: list[Command], *, confirm: bool = False, renews: bool = False, late_ns: int | None = None
+    ) -> list[Reply]:
+        """Send the commands; return an answer or an error for each. Never raises.
+
+        `renews`: the commands are renewals. `late_ns`: the last deadline of the leases, if they are nearly lost.
+        """
+        began_ns = self._clock.now_ns()
         try:
-            bound_ns = self._bound_ns(commands)
-            if confirm:
-                return run(self._transport.confirm(commands, min(bound_ns, self._clock.now_ns() + _CONFIRM_NS)))
-            return run(self._transport.apply_all(commands, bound_ns))
+            with self._exchange(renews=renews, late_ns=late_ns) as bound_ns:
+                if confirm:
+                    answers = run(self._transport.confirm(commands, min(bound_ns, began_ns + _CONFIRM_NS)))
+                else:
+                    answers = run(self._transport.apply_all(commands, bound_ns))
         except Unavailable as error:
             return [error] * len(commands)
         except Exception as error:
-            log.exception("unexpected error in the engine")
+            self.reporter.log_error("holdfast: unexpected error in the engine", error)
             return [Unavailable("engine", UnavailableReason.FAILED, repr(error))] * len(commands)
+        now_ns = self._clock.now_ns()
+        if not any(isinstance(answer, Unavailable) for answer in answers):
+            self._usual_ns += (now_ns - began_ns - self._usual_ns) // 4
+            if self._outages.open:
+                for line in self._outages.over(now_ns):
+                    self.reporter.log_line(line)
+        return answers
+
+    @contextmanager
+    def _exchange(self, *, renews: bool = False, late_ns: int | None = None) -> Iterator[int]:
+        """Return until when an exchange may last. If a deadline may pass before, the other thread reports that loss."""
+        bound_ns, first_ns = self._bound_ns(renews=renews)
+        if late_ns is not None:
+            now_ns, fair_ns = self._clock.now_ns(), self._fair_ns()
+            bound_ns = now_ns + max(fair_ns // 2, min(fair_ns, (late_ns - now_ns) // 2))
+        self._in_exchange = True
+        try:
+            # Connecting may take as long again as the exchange.
+            if first_ns < 2 * bound_ns - self._clock.now_ns():
+                self._report_losses_meanwhile()
+            yield bound_ns
+        finally:
+            self._in_exchange = False
+
+    def _report_losses_meanwhile(self) -> None:
+        if not self._watches_losses:
+            self._watches_losses = True
+            self._loss_thread = threading.Thread(target=self._report_losses, name="holdfast-losses", daemon=True)
+            try:
+                self._loss_thread.start()
+            except RuntimeError:  # no room for a thread: the keeper reports the losses after the exchange
+                self._loss_thread, self._watches_losses = None, False
+        self._loss_waker.wake()
+
+    def _report_losses(self) -> None:
+        """Report the losses of an exchange that lasts beyond a deadline, until it has ended."""
+        while self._watches_losses:
+            while self._in_exchange and not self._stopping:
+                self._report_expired()
+                held = [lease.deadline_ns for lease in self.live_leases() if lease.state is HELD]
+                run(self._loss_waker.wait(min([*held, self._clock.now_ns() + _POLL_NS])))
+            self._watches_losses = False
+            # The keeper may have begun another exchange before that, and started no thread.
+            self._watches_losses = self._in_exchange and not self._stopping
+
+    def _fair_ns(self) -> int:
+        """Return how much time an exchange must have, so that a slow network is no reason for it to fail."""
+        return min(_FAIR_MAX_NS, max(_FAIR_MIN_NS, _FAIR_TIMES * self._usual_ns))
 
     def _retire(self, now_ns: int) -> bool:
         """End the thread and its connections, unless new work has arrived."""
@@ -262,7 +371,7 @@ class Keeper:
         ends = [min(lease.due_ns, lease.deadline_ns) for lease in self.live_leases() if lease.state is HELD]
         ends += [pending.due_ns for pending in self._outbox]
         ends += self._heartbeats.due_times_ns()
-        if self._inbox:
+        if self._inbox or self._dropped:
             ends.append(now_ns)
         # There is always a pause between two rounds, so that the keeper does not flood an engine in trouble.
         return max(min(ends), now_ns + NS_PER_MS) if ends else NEVER_NS
@@ -297,7 +406,7 @@ class Keeper:
                 left.append(pending)
                 continue
             if not isinstance(answer, Unavailable):
-                emit_end(self._observer, pending, answer, self._clock.now_ns())
+                emit_end(self.reporter, pending, answer, self._clock.now_ns())
                 if pending.on_answer is not None:
                     pending.on_answer(answer)
                 continue
@@ -308,12 +417,11 @@ class Keeper:
             if self._try_again(pending, answer):
                 left.append(pending)
             else:
-                emit(self._observer, "delivery_abandoned", pending.name, pending.fence, detail=str(answer))
+                self.reporter.emit("delivery_abandoned", pending.name, pending.fence, detail=str(answer))
         return left
 
     def _report_trouble(self, kind: str, name: str, why: str, fence: int | None = None) -> None:
-        lines = self._log_throttle.lines(kind, self._clock.now_ns())
-        emit(self._observer, kind, name, fence, detail=why, lines=lines)
+        self.reporter.emit(kind, name, fence, detail=why, lines=self._outages.lines(kind, self._clock.now_ns()))
 
     def _try_again(self, pending: PendingCommand, error: Unavailable) -> bool:
         """Return whether to send the command again.
@@ -332,18 +440,23 @@ class Keeper:
         every, self._renew_all_now = self._renew_all_now, False
         due = [lease for lease in self.live_leases() if lease.state is HELD and (every or _due(lease, now_ns))]
         for confirm in (False, True):
-            leases = sorted((lease for lease in due if lease.confirm is confirm), key=lambda lease: lease.deadline_ns)
-            # The most urgent leases come first, in batches: a late lease must not delay all others.
-            for start in range(0, len(leases), _BATCH):
-                self._renew_batch(leases[start : start + _BATCH], confirm=confirm)
-                self._report_expired()
+            leases = sorted((lease for lease in due if lease.confirm is confirm), key=_end_ns)
+            late_ns = now_ns + 2 * self._fair_ns()
+            late = bisect_left(leases, late_ns, key=_end_ns)
+            # The most urgent leases come first, in batches: a late lease must neither delay nor limit all others.
+            for group, apart in ((leases[:late], True), (leases[late:], False)):
+                for start in range(0, len(group), _BATCH):
+                    self._renew_batch(group[start : start + _BATCH], confirm=confirm, late=apart)
+                    self._report_expired()
 
-    def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool) -> None:
-        """Renew these leases in one exchange, and apply each answer to its lease."""
+    def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool, late: bool) -> None:
+        """Renew these leases in one exchange, and apply each answer to its lease. `late`: they are nearly lost."""
         sent_ns = self._clock.now_ns()
         # The holder trusts the lease for the ttl in the command, even if another thread changes the ttl of the lease.
         sent = [(lease, lease.ttl_ms) for lease in leases]
-        answers = self._send_all([lease.renew_command(ttl_ms) for lease, ttl_ms in sent], confirm=confirm)
+        commands = [lease.renew_command(ttl_ms) for lease, ttl_ms in sent]
+        late_ns = _end_ns(leases[-1]) if late else None
+        answers = self._send_all(commands, confirm=confirm, renews=True, late_ns=late_ns)
         for (lease, ttl_ms), answer in zip(sent, answers, strict=True):
             if isinstance(answer, NotHeld):
                 self._not_held(lease, answer, sent_ns)
@@ -353,7 +466,7 @@ class Keeper:
                 left_s = (lease.deadline_ns - self._clock.now_ns()) / NS
                 kind = "renewed_late" if left_s * 3 < lease.ttl else "renewed"
                 lease.renewed(sent_ns, ttl_ms)
-                emit(self._observer, kind, lease.identity.shown, lease.fence_or_none, left_s)
+                self.reporter.emit(kind, lease.identity.shown, lease.fence_or_none, left_s)
 
     def _not_held(self, lease: LeaseBase, answer: NotHeld, sent_ns: int) -> None:
         detail = answer.detail
@@ -374,9 +487,9 @@ class Keeper:
 
     def _pause_ns(self, lease: LeaseBase, error: Unavailable) -> int:
         """Return how long to wait before the next renewal: longer if only an operator can help."""
-        if error.reason in PASSING:
-            return _RETRY_NS
         left_ns = lease.deadline_ns - self._clock.now_ns()
+        if error.reason in PASSING:
+            return max(_RETRY_MIN_NS, min(_RETRY_NS, left_ns // 4))
         return max(_RETRY_NS, min(KEEPER.longest_ns, left_ns // 4))
 
     def _send_heartbeats(self, now_ns: int) -> None:
@@ -388,7 +501,7 @@ class Keeper:
             if isinstance(answer, Unavailable):
                 self._report_trouble("unavailable", name, str(answer))
             elif isinstance(answer, Reclaimed):
-                self._heartbeats.reclaimed(schedule, answer, self._observer)
+                self._heartbeats.reclaimed(schedule, answer, self.reporter)
             elif isinstance(answer, HeartbeatReceived):
                 self._heartbeats.received(schedule, answer, now_ns)
                 if answer.offered in self.leases:
@@ -398,29 +511,38 @@ class Keeper:
                     undo = undo_of_waiter(schedule.command, answer.offered)
                     self._inbox.append(PendingCommand(undo, now_ns + NS, name))
 
-    def _bound_ns(self, commands: list[Command]) -> int:
-        """Return until when an exchange may last.
+    def _bound_ns(self, *, renews: bool) -> tuple[int, int]:
+        """Return until when an exchange may last, and the first deadline.
 
-        An exchange must not last beyond the first deadline, because the keeper must report that loss; nor so long that
-        the keeper would renew another lease too late, which may live on another server.
+        After an exchange without an answer, every lease must have time for a second one, on a fresh connection or with
+        another server. A lease that is nearly lost has no time for two: it limits an exchange to a fair time, and
+        renewals of other leases not at all.
         """
-        now_ns, names = self._clock.now_ns(), {command.name for command in commands}
-        bound_ns = now_ns + WIRE_NS
+        now_ns = self._clock.now_ns()
+        bound_ns, fair_ns, first_ns = now_ns + WIRE_NS, now_ns + self._fair_ns(), NEVER_NS
         for lease in self.live_leases():
-            end_ns = lease.deadline_ns
+            end_ns = _end_ns(lease)
             if lease.state is HELD and end_ns > now_ns:
-                latest_ns = min(end_ns, max(now_ns + _EXCHANGE_MIN_NS, (lease.due_ns + end_ns) // 2))
-                if latest_ns < bound_ns:  # most leases have enough time: skip the set lookup for them
-                    bound_ns = min(bound_ns, end_ns if lease.identity.command_name in names else latest_ns)
-        return bound_ns
+                first_ns = min(first_ns, end_ns)
+                latest_ns = (max(now_ns, lease.due_ns) + end_ns) // 2
+                if latest_ns < bound_ns:
+                    if latest_ns >= fair_ns:
+                        bound_ns = latest_ns
+                    elif not renews:
+                        bound_ns = fair_ns
+        return bound_ns, first_ns
 
     def _deliver_for(self, lease: LeaseCore, command: Command) -> None:
         if lease.was_sent or lease.state is not PENDING:
-            # The lease ends on the engine one ttl after the engine applied the last acquire or renewal. Assume that
-            # this happened just now: the answer to a renewal may be lost or late.
-            until_ns = self._clock.now_ns() + max(NS, lease.ttl_ms * NS_PER_MS)
-            since_ns = 0 if lease.state is LOST else lease.since_ns  # the keeper has already reported a loss
-            self._deliver(PendingCommand(command, until_ns, lease.identity.shown, lease.fence_or_none, since_ns))
+            self._deliver(self._pending_for(lease, command))
+
+    def _pending_for(self, lease: LeaseCore, command: Command) -> PendingCommand:
+        # The lease ends on the engine one ttl after the engine applied the last acquire or renewal. Assume that this
+        # happened just now: the answer to a renewal may be lost or late.
+        until_ns = self._clock.now_ns() + max(NS, lease.ttl_ms * NS_PER_MS)
+        # The keeper has already reported a loss.
+        since_ns = 0 if lease.state is LOST or lease.state is LOSING else lease.since_ns
+        return PendingCommand(command, until_ns, lease.identity.shown, lease.fence_or_none, since_ns)
 
     def _report_idle(self) -> None:
         if self._on_idle is not None:
@@ -429,6 +551,11 @@ class Keeper:
     def _deliver(self, pending: PendingCommand) -> None:
         self._inbox.append(pending)
         self.wake()
+
+
+def _end_ns(lease: LeaseBase) -> int:
+    """Return until when the lease can be trusted without a renewal."""
+    return min(lease.deadline_ns, lease.doubt_ns)
 
 
 def _due(lease: LeaseBase, now_ns: int) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from holdfast.clock import NS
 from holdfast.commands import Command, NotHeld, Undo, UndoBorrow, UndoReserve
 from holdfast.commands.queue import RecordOutcomes
 from holdfast.errors import LossReason
-from holdfast.observer import emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.commands import Answer
+    from holdfast.core.keeper.reporter import Reporter
     from holdfast.engines import Reply
-    from holdfast.observer import Observer
 
 
 class PendingCommand:
@@ -55,37 +54,12 @@ def is_undo(command: Command) -> bool:
     return isinstance(command, Undo | UndoBorrow | UndoReserve)
 
 
-def emit_end(observer: Observer | None, pending: PendingCommand, answer: Reply, now_ns: int) -> None:
+def emit_end(reporter: Reporter, pending: PendingCommand, answer: Reply, now_ns: int) -> None:
     """Emit the event for an answered command: the lease ended by this command, or had ended before."""
     if is_undo(pending.command):
-        emit(observer, "undone", pending.name, pending.fence)
+        reporter.emit("undone", pending.name, pending.fence)
     elif pending.since_ns and isinstance(answer, NotHeld) and answer.reason != LossReason.RELEASED:
         detail = f"{answer.reason} {answer.detail}".strip()
-        emit(observer, "delivery_abandoned", pending.name, pending.fence, detail=detail)
+        reporter.emit("delivery_abandoned", pending.name, pending.fence, detail=detail)
     elif pending.since_ns:
-        emit(observer, "released", pending.name, pending.fence, (now_ns - pending.since_ns) / NS)
-
-
-class _Logged(NamedTuple):
-    at_ns: int
-    left_out: int
-
-
-class LogThrottle:
-    """Logs the first event of a kind at once, and then one line per second with the number of events left out.
-
-    A client may hold thousands of leases, and the keeper retries each of them ten times a second. The observer still
-    gets every event.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[str, _Logged] = {}
-
-    def lines(self, kind: str, now_ns: int) -> int:
-        """Return how many events the next log line stands for; 0: log nothing now."""
-        last = self._last.get(kind)
-        if last is not None and now_ns < last.at_ns + NS:
-            self._last[kind] = last._replace(left_out=last.left_out + 1)
-            return 0
-        self._last[kind] = _Logged(now_ns, 0)
-        return 1 if last is None else last.left_out + 1
+        reporter.emit("released", pending.name, pending.fence, (now_ns - pending.since_ns) / NS)

@@ -55,11 +55,10 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease can no longer be trusted. Does no I/O."""
-        now_ns = self.client.clock.now_ns()
-        if self.state is HELD and now_ns < self.deadline_ns:
+        if self.state is HELD and self.client.clock.now_ns() < self.deadline_ns:
             return
-        self.expire(now_ns)
-        raise self.loss()
+        if self.is_lost() or self.state is not HELD:  # the keeper may have renewed it just now
+            raise self.loss()
 
     def __dir__(self) -> list[str]:
         internal = {name for base in type(self).__mro__ for name in vars(base).get("_internal", ())}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.commands import NotHeld, Released
 from holdfast.commands.queue import LeaveUnfinished
-from holdfast.core.lease.state import ENDED, HELD, LOST, RELEASING, LeaseCore
+from holdfast.core.lease.state import ENDED, HELD, LOSING, LOST, RELEASING, LeaseCore
 from holdfast.core.resend import WIRE_NS, resend
 from holdfast.core.step import Ready
 from holdfast.errors import GONE, Fenced, LeaseLost, LossReason, Unavailable
@@ -33,7 +33,7 @@ class ReleaseSteps(LeaseCore):
             if state is ENDED or state is RELEASING:
                 return
             command = self.release_command(to)
-            if state is LOST or self.state is HELD:
+            if state is LOST or state is LOSING or self.state is HELD:
                 self._release_too_late(command)
             client = self.client
             answer: Answer | None = LeaveUnfinished()

@@ -12,6 +12,8 @@ the features use them. They are not part of the API (see `LeaseBase._internal`).
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, jittered
@@ -30,13 +32,14 @@ from holdfast.commands import (
     WaiterHeartbeat,
 )
 from holdfast.commands.queue import Join, Leave
+from holdfast.core.keeper.reporter import TELL_S
 from holdfast.errors import HoldfastError, LeaseLost, LossReason, NotAcquired
 from holdfast.names import Holder, new_token, readable
 from holdfast.observer import DEBUG, debugging, log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.commands import Answer, Granted
     from holdfast.core.client import Client
@@ -52,6 +55,7 @@ class LeaseState(StrEnum):
     HELD = "held"
     RELEASING = "releasing"  # the holder sent a release before the trusted deadline; no answer yet
     ENDED = "ended"  # released, refused or undone
+    LOSING = "losing"  # the trust has ended, and the observer hears of it: `lost` follows at once
     LOST = "lost"
 
 
@@ -60,6 +64,7 @@ PENDING: Final = LeaseState.PENDING
 HELD: Final = LeaseState.HELD
 RELEASING: Final = LeaseState.RELEASING
 ENDED: Final = LeaseState.ENDED
+LOSING: Final = LeaseState.LOSING
 LOST: Final = LeaseState.LOST
 
 
@@ -138,6 +143,11 @@ class LeaseCore:
         return self._loss_cause[0]
 
     @property
+    def trouble(self) -> str:
+        """Why the last renewal failed; empty if it succeeded."""
+        return self._trouble
+
+    @property
     def cooldown_ns(self) -> int:
         """How long after a loss no other holder should get the resource: the old work may still have effects."""
         return 0
@@ -203,22 +213,33 @@ class LeaseCore:
             self.lose(LossReason.EXPIRED, self._trouble)
 
     def lose(self, reason: str, detail: str = "", *, since: LeaseState = HELD) -> None:
-        """held -> lost: end the lease for its holder; wake its waiters, emit `lost` and call `on_loss`, once.
+        """held -> losing -> lost: end the lease for its holder, once; see `lose_all`.
 
         `since`: the state that the caller saw. If the keeper finds a loss while the holder releases the lease, the loss
         does not count.
         """
-        client = self.client
-        with client.guard:
+        lose_all(self.client, ((self, reason, detail),), since=since)
+
+    def begin_loss(self, reason: str, detail: str, since: LeaseState) -> bool:
+        """held -> losing; return false if the lease was in another state than `since`."""
+        with self.client.guard:
             if self.state is not since:
-                return
-            self.state, self._loss_cause = LOST, (LossReason(reason), detail)
-        client.keeper.forget(self)
+                return False
+            self.state, self._loss_cause = LOSING, (LossReason(reason), detail)
+        self.client.keeper.forget(self)
+        return True
+
+    def loss_event(self) -> tuple[str, str, int | None, float, str]:
+        """Return the event `lost` of this lease."""
+        held_s = (self.client.clock.now_ns() - self.since_ns) / NS
+        return "lost", self.identity.shown, self._fence, held_s, " ".join(filter(None, self._loss_cause))
+
+    def end_loss(self) -> None:
+        """losing -> lost: wake the waiters, and call `on_loss`."""
+        self.state = LOST
         self.wake()
-        held_s = (client.clock.now_ns() - self.since_ns) / NS
-        client.emit("lost", self.identity.shown, self._fence, held_s, detail=f"{reason} {detail}".strip())
         if self.on_loss is not None:
-            client.transport.run_callback(self._call_on_loss)
+            self.client.transport.run_callback(self._call_on_loss)
 
     def forked(self) -> None:
         """any -> lost, in a child process: the lease and its callback belong to the parent."""
@@ -297,11 +318,17 @@ class LeaseCore:
         """Return whether the lease is lost; check the deadline first."""
         if self.state is HELD and self.client.clock.now_ns() >= self.deadline_ns:
             self.lose(LossReason.EXPIRED, self._trouble)
-        return self.state is LOST
+        if self.state is LOSING:
+            if self.client.keeper.reporter.runs_here():  # the observer looks at the lease whose loss it hears of
+                return self.client.clock.now_ns() >= self.deadline_ns
+            until_s = monotonic() + TELL_S
+            while self.state is LOSING and monotonic() < until_s:
+                sleep(0.001)  # another thread tells the observer; not for long, because the observer may block
+        return self.state is LOST or self.state is LOSING
 
     def loss(self) -> LeaseLost:
         """Return the error for a holder that can no longer trust the lease."""
-        reason, detail = self._loss_cause if self.state is LOST else (LossReason.RELEASED, "")
+        reason, detail = self._loss_cause if self.loss_reason else (LossReason.RELEASED, "")
         return LeaseLost(readable(self.name), self._fence, reason, detail=detail)
 
     def client_closing(self) -> None:
@@ -326,7 +353,7 @@ class LeaseCore:
         try:
             if self.on_loss is not None:
                 self.on_loss(self)
-        except Exception:
+        except BaseException:  # also SystemExit: in asyncio it would end the event loop, and with it all other work
             log.exception("on_loss of lease %r failed", self.name)
 
     def _item_granted(self, answer: Granted) -> None:
@@ -335,3 +362,22 @@ class LeaseCore:
     def _refusal(self, reason: str, waited_s: float) -> HoldfastError:
         """Return the error for a token that the engine will never grant."""
         return NotAcquired(self.name, reason=reason, waited=waited_s)
+
+
+def lose_all(client: Client, losses: Sequence[tuple[LeaseCore, str, str]], *, since: LeaseState = HELD) -> None:
+    """End leases for their holders, with reason and detail; a lease in another state than `since` stays unchanged.
+
+    The observer hears of all losses, then the leases are lost, then each `on_loss` runs. An observer that blocks delays
+    the second step by `TELL_S` at most.
+    """
+    lost: list[LeaseCore] = []
+    try:
+        for lease, reason, detail in losses:
+            if lease.begin_loss(reason, detail, since):
+                lost.append(lease)
+        if lost:
+            reporter = client.keeper.reporter
+            reporter.tell([partial(reporter.emit_here, *lease.loss_event()) for lease in lost])
+    finally:  # also if an interrupt ends the wait
+        for lease in lost:
+            lease.end_loss()

@@ -162,6 +162,8 @@ class LimiterBase:
             local.failed(str(error), client.clock.now_ns())
             return self._without_engine(command)
         local.answered()
+        if client.outages.open:
+            client.answered()
         assert isinstance(answer, LimitDecision)
         if not answer.allowed:
             local.remember_refusal(key, cost, answer, sent_ns)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NEVER_NS, NS
 from holdfast.commands.queue import ConsumerHeartbeat, Join, Leave, ReclaimExpired
 from holdfast.core.lease.lease import LeaseBase
-from holdfast.core.lease.state import ENDED, HELD, LOST, LeaseIdentity
+from holdfast.core.lease.state import ENDED, HELD, LeaseIdentity
 from holdfast.errors import LeaseLost, LossReason
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class ConsumerSession(LeaseBase):
 
     def is_lost(self) -> bool:
         """Return whether the session is lost or in doubt."""
-        return self.state is LOST or self.in_doubt()
+        return super().is_lost() or self.in_doubt()
 
     def in_doubt(self) -> bool:
         """Return whether the deadline has passed without an answer to a heartbeat."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.server_identity import ServerIdentity
     from holdfast.engines.redis.topology import Node
 
-COMMANDS_PER_WRITE = 100
+COMMANDS_PER_WRITE = 500
 _STEP_S = 0.1
 _LEAST_S = 0.01
 # A server that had less time than this to answer does not count as failed.
