@@ -1,6 +1,7 @@
 """Metrics for Prometheus: from real leases, through the real client library, by a real scrape."""
 
 import asyncio
+import gc
 import json
 import re
 import threading
@@ -79,7 +80,7 @@ def exercise(observer, url):
     """Let leases be waited for, refused, renewed, released and lost, and meet an unreachable engine."""
     with holdfast.connect(url, observer=observer) as hf, holdfast.connect(url, observer=observer) as other:
         renewed = threading.Event()
-        hf._client.keeper._observer = lambda event: (observer(event), event.kind == "renewed" and renewed.set())
+        hf._client.keeper.reporter.observer = lambda event: (observer(event), event.kind == "renewed" and renewed.set())
         with hf.lock("orders/1", ttl=0.6):
             with pytest.raises(NotAcquired):
                 other.lock("orders/1").acquire(timeout=0.05)
@@ -376,3 +377,24 @@ def test_assignments_are_counted(scraped, url):
             assert (assigned(), ended("lost")) == (1, 1)
             assert scraped.value("holdfast_lost_total", family="chats", reason="expired") == 1
         assert (assigned(), ended("unassigned")) == (0, 3)
+
+
+@pytest.mark.finding("S10")
+def test_a_lease_that_is_collected_while_a_metric_is_locked_deadlocks_nothing(scraped, url):
+    """The garbage collector may run inside of prometheus_client, whose locks are plain locks."""
+    with holdfast.connect(url, observer=scraped.observer) as hf:
+        ring = [hf.lock("orders/1", ttl=0.6).acquire()]
+        ring.append(ring)
+        ended = threading.Event()
+
+        def collect():
+            with scraped.observer._counters["abandoned"]._lock:
+                gc.collect()
+            ended.set()
+
+        del ring
+        threading.Thread(target=collect, daemon=True).start()
+        with pytest.warns(ResourceWarning, match="was dropped"):
+            assert ended.wait(10)
+        eventually(lambda: scraped.value("holdfast_abandoned_total", family="orders") == 1, 10)
+        assert scraped.value("holdfast_held", family="orders") == 0

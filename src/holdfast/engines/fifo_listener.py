@@ -139,6 +139,7 @@ class LazyFifoListener:
 
     def listen(self, ahead: Iterable[int], new: Callable[[], FifoListener]) -> bool:
         """Listen for a waiter behind these processes; return true if it must send its command again."""
+        trouble: OSError | None = None
         with self._lock:
             if self._closed:
                 return True  # the next command raises `Closed`
@@ -153,12 +154,13 @@ class LazyFifoListener:
                 self._listener = listener
             except OSError as error:
                 listener.close()
-                self.failed = True
-                log.warning("no pipe for wake-ups at %s, so waiting is slower here: %s", listener.path, error)
+                self.failed, trouble = True, error
             except BaseException:
                 listener.close()
                 raise
-            return True
+        if trouble is not None:  # outside of the lock: a logging handler is user code
+            log.warning("no pipe for wake-ups at %s, so waiting is slower here: %s", listener.path, trouble)
+        return True
 
     def forked(self) -> None:
         """In a forked child: start without a listener."""

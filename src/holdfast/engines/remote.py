@@ -182,15 +182,18 @@ class RemoteEngine(BaseEngine):
     def listen(self, token: str) -> bool:
         if self._subscribed or self._closed:
             return self._closed
+        trouble: BaseException | None = None
         with self._listen_lock:
             if self._subscribed or self._closed:
                 return True
             try:
                 self._subscription = self.subscribe(self.waiter_registry.wake, self.waiter_registry.wake_all)
             except NETWORK_ERRORS as error:  # until the next waiter tries again, this one polls
-                log.warning("holdfast: wake-ups from %s are late: %s", self.name, error)
-                return False
-            self._subscribed = True
+                trouble = error
+            self._subscribed = trouble is None
+        if trouble is not None:  # outside of the lock: a logging handler is user code
+            log.warning("holdfast: wake-ups from %s are late: %s", self.name, trouble)
+            return False
         self.waiter_registry.wake_all(but=token)
         return True  # a wake-up may have been missed before the subscription
 

@@ -28,9 +28,7 @@ def end(leases):
 
 @ONE_FACE
 @pytest.mark.finding("X3")
-@pytest.mark.parametrize(
-    ("many", "ttl", "frozen_s", "round_trip_s"), [(2000, 4, 2.6, 0.06), (1000, 4, 2.6, 0.02), (5000, 5, 3, 0)]
-)
+@pytest.mark.parametrize(("many", "ttl", "frozen_s", "round_trip_s"), [(2000, 4, 2.6, 0.06), (5000, 5, 3, 0)])
 def test_after_a_freeze_no_lease_with_time_left_is_lost(new_server, place_on, many, ttl, frozen_s, round_trip_s):
     """One late lease must not limit the renewals of the others, nor the connecting before them."""
     server = new_server()
@@ -62,7 +60,7 @@ def test_after_a_freeze_no_lease_with_time_left_is_lost(new_server, place_on, ma
 
 
 @pytest.mark.finding("X6")
-@pytest.mark.parametrize("ttl", [0.6, 1, 1.5, 3])
+@pytest.mark.parametrize("ttl", [1, 1.5])
 def test_one_swallowed_renewal_loses_no_lease(place, ttl):
     """After an exchange without an answer, the keeper has time for a second one, on a fresh connection."""
     proxy = place.proxy()

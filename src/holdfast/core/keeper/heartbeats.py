@@ -46,7 +46,9 @@ class WaiterHeartbeats:
         self._clock = clock
         self._guard = guard
         self._restart_guard = restart_guard
-        self._schedules: dict[Command, HeartbeatSchedule] = {}  # by the command
+        # By the command. The keeper's thread copies it in one step and does not take the guard: a signal handler of the
+        # program may block in a thread that has it.
+        self._schedules: dict[Command, HeartbeatSchedule] = {}
 
     def begin(self, lease: LeaseCore, remaining_ms: int, holder: str) -> int:
         """Send heartbeats for a waiter; return when the first is due. The present lease ends in `remaining_ms`."""
@@ -84,23 +86,19 @@ class WaiterHeartbeats:
 
     def begun_ns(self) -> list[int]:
         """Return for each name since when this client has waiters."""
-        with self._guard:
-            return [schedule.since_ns for schedule in self._schedules.values()]
+        return [schedule.since_ns for schedule in self._schedules.copy().values()]
 
     def due_times_ns(self) -> list[int]:
         """Return when the heartbeats are due."""
-        with self._guard:
-            return [schedule.due_ns for schedule in self._schedules.values()]
+        return [schedule.due_ns for schedule in self._schedules.copy().values()]
 
     def waits_for(self, name: str) -> bool:
         """Return whether this client has a waiter for the name."""
-        with self._guard:
-            return any(command.name == name for command in self._schedules)
+        return any(command.name == name for command in self._schedules.copy())
 
     def due(self, now_ns: int) -> list[HeartbeatSchedule]:
         """Return the schedules whose heartbeat is due, and schedule their next one."""
-        with self._guard:
-            due = [schedule for schedule in self._schedules.values() if schedule.due_ns <= now_ns]
+        due = [schedule for schedule in self._schedules.copy().values() if schedule.due_ns <= now_ns]
         for schedule in due:
             schedule.due_ns, schedule.sent_ns = now_ns + _EVERY_NS, now_ns
         return due

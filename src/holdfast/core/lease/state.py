@@ -222,10 +222,15 @@ class LeaseCore:
 
     def begin_loss(self, reason: str, detail: str, since: LeaseState) -> bool:
         """held -> losing; return false if the lease was in another state than `since`."""
-        with self.client.guard:
+        guard = self.client.guard
+        if not guard.acquire(timeout=TELL_S):
+            return False  # a signal handler has interrupted the owner of the guard, and blocks: the keeper comes back
+        try:
             if self.state is not since:
                 return False
             self.state, self._loss_cause = LOSING, (LossReason(reason), detail)
+        finally:
+            guard.release()
         self.client.keeper.forget(self)
         return True
 
@@ -318,6 +323,8 @@ class LeaseCore:
         """Return whether the lease is lost; check the deadline first."""
         if self.state is HELD and self.client.clock.now_ns() >= self.deadline_ns:
             self.lose(LossReason.EXPIRED, self._trouble)
+            if self.state is HELD:  # a blocked signal handler keeps this thread from recording the loss
+                return self.client.clock.now_ns() >= self.deadline_ns
         if self.state is LOSING:
             if self.client.keeper.reporter.runs_here():  # the observer looks at the lease whose loss it hears of
                 return self.client.clock.now_ns() >= self.deadline_ns

@@ -131,7 +131,8 @@ class OwnerCore:
     def _drop(self, count: int) -> None:
         if count:
             self.dropped += count
-            self.client.emit("events_dropped", self.queue, detail=f"AssignmentExpired events: {count}")
+            detail = f"AssignmentExpired events: {count}"
+            self.client.keeper.reporter.emit("events_dropped", self.queue, detail=detail)
 
     def _end(self, reason: str, error: Exception | None = None) -> None:
         self.ended = True
@@ -160,8 +161,8 @@ class OwnerCore:
         """Subscribe to the expiry events of all queues. Events about the subscription name the first queue."""
         names = tuple(consumer.queue.name for consumer in self.consumers)
 
-        def emit(kind: str, detail: str) -> None:
-            self.client.emit(kind, names[0], detail=detail)
+        def emit(kind: str, detail: str) -> None:  # on the listener's thread, which user code must not end
+            self.client.keeper.reporter.emit(kind, names[0], detail=detail)
 
         return self.client.engine.watch_expiries(
             names, configure=self._events == CONFIGURE, on_end=self._consumer_expired, emit=emit

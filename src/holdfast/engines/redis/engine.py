@@ -133,6 +133,7 @@ class RedisEngine:
         return self._wakeups is not None or self._closed
 
     def listen(self, token: str) -> bool:
+        trouble: OSError | None = None
         with self._listener_lock:
             if self._wakeups is not None or self._closed:
                 return False
@@ -145,8 +146,10 @@ class RedisEngine:
                     on_gap=waiter_registry.wake_all,
                 )
             except OSError as error:  # no descriptor is left: the next waiter tries again
-                log.warning("holdfast: wake-ups are late: %s", error)
-                return False
+                trouble = error
+        if trouble is not None:  # outside of the lock: a logging handler is user code
+            log.warning("holdfast: wake-ups are late: %s", trouble)
+            return False
         # Other waiters may have missed a wake-up before the subscription, so they resend their commands, as this one
         # does.
         self.waiter_registry.wake_all(but=token)
@@ -209,12 +212,15 @@ class RedisEngine:
 
     def watch_topology(self) -> None:
         """Subscribe to changes of the servers, if they publish them."""
+        trouble: OSError | None = None
         with self._listener_lock:
             if self._changes is None and not self._closed:
                 try:
                     self._changes = self.topology.watch()
                 except OSError as error:
-                    log.warning("holdfast: changes of the servers are noticed late: %s", error)
+                    trouble = error
+        if trouble is not None:  # outside of the lock: a logging handler is user code
+            log.warning("holdfast: changes of the servers are noticed late: %s", trouble)
 
     def forked(self) -> None:
         listeners, self._wakeups, self._changes = (self._wakeups, self._changes), None, None
