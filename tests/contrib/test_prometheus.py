@@ -383,8 +383,8 @@ def test_assignments_are_counted(scraped, url):
 def test_a_lease_that_is_collected_while_a_metric_is_locked_deadlocks_nothing(scraped, url):
     """The garbage collector may run inside of prometheus_client, whose locks are plain locks."""
     with holdfast.connect(url, observer=scraped.observer) as hf:
-        ring = [hf.lock("orders/1", ttl=0.6).acquire()]
-        ring.append(ring)
+        cycle = [hf.lock("orders/1", ttl=0.6).acquire()]
+        cycle.append(cycle)
         ended = threading.Event()
 
         def collect():
@@ -392,7 +392,7 @@ def test_a_lease_that_is_collected_while_a_metric_is_locked_deadlocks_nothing(sc
                 gc.collect()
             ended.set()
 
-        del ring
+        del cycle
         threading.Thread(target=collect, daemon=True).start()
         with pytest.warns(ResourceWarning, match="was dropped"):
             assert ended.wait(10)

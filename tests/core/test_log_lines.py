@@ -2,9 +2,10 @@
 
 import pytest
 
+from holdfast.clock import NS
 from holdfast.commands.queue import Reclaimed
 from holdfast.core.keeper.heartbeats import reclaim_shown
-from holdfast.observer import emit
+from holdfast.observer import OutageLog, emit
 
 LINES = [
     (("lost", "x", 7, 1.23456789, "expired"), "holdfast: lost 'x' fence=7 seconds=1.235: expired"),
@@ -33,3 +34,16 @@ def test_a_count_of_one_is_singular():
         reclaim_shown(Reclaimed(checked=True, postponed=False, consumers=2, requeued=0, dead_lettered=1, next_ms=0))
         == "2 consumers, 0 messages ready again, 1 dead"
     )
+
+
+def test_an_outage_has_one_warning_a_minute_with_the_number_of_failures():
+    """Each kind of failure has its own outage, which is over if nothing has failed for a while."""
+    outages = OutageLog()
+    lines = [outages.lines("unavailable", second * NS) for second in range(150)]
+
+    assert [(at, line) for at, line in enumerate(lines) if line] == [(0, 1), (60, 60), (120, 60)]
+    assert outages.lines("renewal_failed", 0) == 1
+    assert outages.over(150 * NS) == ["holdfast: renewal_failed: over after 0.0 s and 1 failures"]
+    assert outages.over(152 * NS) == ["holdfast: unavailable: over after 149.0 s and 150 failures"]
+    assert not outages.open
+    assert outages.lines("unavailable", 153 * NS) == 1

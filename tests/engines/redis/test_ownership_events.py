@@ -64,6 +64,7 @@ def test_unread_events_are_bounded_and_dropped_ones_are_counted(server, sessions
             first = owner.next(WAIT_S)
             assert isinstance(first, AssignmentExpired)
             assert owner.dropped == 1
+            eventually(lambda: "events_dropped" in [event.kind for event in told])
             dropped = [event.detail for event in told if event.kind == "events_dropped"]
             assert dropped == ["AssignmentExpired events: 1"]
             assert isinstance(owner.next(0), AssignmentExpired)

@@ -94,13 +94,13 @@ class Reporter:
         """
         busy_s = self._busy_since_s
         stuck = busy_s and monotonic() - busy_s >= TELL_S
-        told = threading.Lock()
-        told.acquire()
+        done = threading.Lock()
+        done.acquire()
         for call in calls:
             self.put(call)
-        self.put(told.release)
+        self.put(done.release)
         if not stuck and not self.runs_here():
-            told.acquire(timeout=TELL_S)
+            done.acquire(timeout=TELL_S)
 
     def stop(self) -> None:
         """End the thread as soon as all calls have ended."""

@@ -295,10 +295,12 @@ def test_a_lease_is_kept_for_days(timed):
     """Renewals continue under the same fence."""
     events = []
     client = timed.connect(observer=events.append)
+    keeper = client._client.keeper
     with client.lock("x", ttl=3600) as lease:
         for count in range(1, 100):
             timed.clock.advance(1200)
             eventually(lambda count=count: len([e for e in events if e.kind == "renewed"]) >= count)
+            eventually(lambda: timed.clock.now_ns() < keeper.wake_ns < NEVER_NS, what="a keeper that sleeps")
         lease.check()
 
         assert client.show("x").fence == lease.fence

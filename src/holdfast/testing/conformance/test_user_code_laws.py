@@ -253,7 +253,7 @@ def test_a_handler_fails_its_own_message_only(face):
     running.result()
 
     assert sorted(done) == [("block", 1), ("good", 1)]
-    assert [letter.body for letter in queue.dlq.list()] == ["fail"]
+    assert [dead.body for dead in queue.dlq.list()] == ["fail"]
     held(standing)
 
 
@@ -268,8 +268,8 @@ def test_a_lease_that_is_collected_under_a_lock_of_the_observer_deadlocks_nothin
 
     client = face.connect(observer=observer)
     standing = kept(client)
-    ring = [client.lock("x", ttl=TTL).acquire()]
-    ring.append(ring)
+    cycle = [client.lock("x", ttl=TTL).acquire()]
+    cycle.append(cycle)
     ended = threading.Event()
 
     def collect():
@@ -277,7 +277,7 @@ def test_a_lease_that_is_collected_under_a_lock_of_the_observer_deadlocks_nothin
             gc.collect()
         ended.set()
 
-    del ring
+    del cycle
     threading.Thread(target=collect, daemon=True).start()
     with pytest.warns(ResourceWarning, match="'x' was dropped"):
         assert ended.wait(10)
