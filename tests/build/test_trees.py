@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import failpoints
 from holdfast.core.build import build_dir
 from holdfast.core.build.build_dir import BuildDir, digest_of
-from holdfast.errors import Unavailable
+from holdfast.errors import InvalidName, Unavailable
 from holdfast.testing import eventually
 
 
@@ -128,6 +129,93 @@ def test_an_empty_folder_is_part_of_the_digest(tmp_path):
     (tmp_path / "folder").mkdir()
 
     assert digest_of(tmp_path) != before
+
+
+@pytest.mark.finding("T2")
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
+def test_a_build_that_is_published_inside_a_path_meanwhile_stays(connect, store, relocatable):
+    """Two keys have two leases, so the builder of `outer` learns of `outer/inner` only when it publishes."""
+    client, other = connect("memory://trees"), connect("memory://trees")
+    inner = []
+
+    def build(staging):
+        whole(staging)
+        inner.append(other.build_once(store, "outer/inner", whole))
+
+    with pytest.raises(InvalidName, match="contains the published build"):
+        client.build_once(store, "outer", build, relocatable=relocatable)
+
+    assert digest_without_record(inner[0].path) == inner[0].digest
+    assert list((store / ".holdfast-staging").iterdir()) == []
+    assert [path.name for path in (store / "outer").iterdir()] == ["inner"]
+
+
+@pytest.mark.finding("T2")
+@pytest.mark.parametrize("point", ["build.before-publish", "build.before-aside", "build.aside"])
+def test_a_build_that_is_published_at_the_last_moment_stays(connect, store, point):
+    """The builder of `outer` has looked for other builds already, and is about to replace an incomplete tree."""
+    client, other, inner = connect("memory://trees"), connect("memory://trees"), []
+    if point != "build.before-publish":
+        (store / "outer").mkdir()
+        (store / "outer" / "junk").write_text("junk")
+
+    def overtaken():
+        failpoints.disarm(point)
+        inner.append(other.build_once(store, "outer/inner", whole))
+
+    failpoints.arm(point, overtaken)
+    try:
+        with pytest.raises(InvalidName, match="contains the published build"):
+            client.build_once(store, "outer", whole)
+    finally:
+        failpoints.disarm(point)
+
+    assert other.build_once(store, "outer/inner", whole) == inner[0]._replace(fresh=False)
+    assert list((store / ".holdfast-staging").iterdir()) == []
+
+
+@pytest.mark.finding("T2")
+@pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])
+@pytest.mark.parametrize("key", ["outer/inner", "outer/deep/inner"])
+def test_a_build_withdraws_from_a_tree_that_was_published_meanwhile(connect, store, key, relocatable):
+    """The builder of `outer/inner` is about to publish when `outer` gets its name."""
+    client, other, outer = connect("memory://trees"), connect("memory://trees"), []
+
+    def overtaken():
+        failpoints.disarm("build.before-publish")
+        outer.append(other.build_once(store, "outer", whole))
+
+    failpoints.arm("build.before-publish", overtaken)
+    try:
+        with pytest.raises(InvalidName if relocatable else (InvalidName, Unavailable)):
+            client.build_once(store, key, whole, relocatable=relocatable)
+    finally:
+        failpoints.disarm("build.before-publish")
+
+    assert digest_without_record(outer[0].path) == outer[0].digest
+    assert list((store / ".holdfast-staging").iterdir()) == []
+
+
+@pytest.mark.finding("T2")
+def test_a_tree_that_a_killed_builder_moved_away_with_a_build_in_it_comes_back(connect, store):
+    """The killed builder had moved `outer` away and not yet seen that another process had published a build in it."""
+    client = connect("memory://trees")
+    inner = client.build_once(store, "outer/inner", whole)
+    of_outer = BuildDir(store, "outer", relocatable=True)
+    (store / "outer").rename(of_outer._private_path(1).with_suffix(".x.moved"))
+
+    with pytest.raises(InvalidName, match="contains the published build"):
+        client.build_once(store, "outer", whole)
+
+    assert client.build_once(store, "outer/inner", whole) == inner._replace(fresh=False)
+
+
+def digest_without_record(tree):
+    """Return the digest of a published tree as its record has it: the record is written after the digest."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(tree, Path(folder) / "copy", symlinks=True)
+        (copy / build_dir.RECORD).unlink()
+        return digest_of(copy)
 
 
 @pytest.mark.parametrize("relocatable", [True, False], ids=["moved", "pointed"])

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import failpoints
-from holdfast.errors import InvalidName
+from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.host import retry_denied, share_with_group, unavailable_error
 from holdfast.names import is_unicode, new_token
 
 RECORD = ".holdfast-built"
 STAGING = ".holdfast-staging"
 _POINTER = ".at-"
+_MOVED = ".moved"
 _LAYOUT = 1
 _KEY_MAX = 400
 _PART_MAX = 200
@@ -128,6 +129,43 @@ class BuildDir:
         shorter = min(len(own), len(recorded))
         return own[-shorter:] == recorded[-shorter:]
 
+    # Other builds.
+
+    def _check_neighbours(self) -> None:
+        """Raise an error if this build would change or remove another published build of the directory."""
+        if (outer := self._outer_build()) is not None:
+            raise InvalidName(self.key, f"the path is inside the published build {outer!r}; choose a key outside it")
+        if BuildDir(self.directory, self.key, relocatable=not self._relocatable).find() is not None:
+            rule = f"{self.path} was published with relocatable={not self._relocatable}; use that, or remove it first"
+            raise InvalidConfig("relocatable", self._relocatable, rule)
+        if (inner := self._inner_build()) is not None:
+            rule = f"the path contains the published build {inner}; choose another key, or remove that build first"
+            raise InvalidName(self.key, rule)
+
+    def _outer_build(self) -> str | None:
+        """Return the key of a published build that contains this path."""
+        parts = self.key.split("/")
+        for end in range(1, len(parts)):
+            key = "/".join(parts[:end])
+            if any(BuildDir(self.directory, key, relocatable=way).find() is not None for way in (True, False)):
+                return key
+        return None
+
+    def _inner_build(self) -> Path | None:
+        """Return the path of a published build below this path that is no part of a build of this key."""
+        if self._relocatable:
+            return None if self.find() is not None else _build_below(self.path)
+        with contextlib.suppress(OSError):
+            for entry in os.listdir(self.path):
+                is_numbered = entry.isdecimal() and len(entry) <= _PART_MAX
+                tree = BuildDir(self.directory, f"{self.key}/{entry}", relocatable=True) if is_numbered else None
+                if tree is not None and tree.find() is not None:
+                    return tree.path
+                inner = None if is_numbered else _build_below(self.path / entry, itself=True)
+                if inner is not None:
+                    return inner
+        return None
+
     # Building.
 
     def stage(self, fence: int) -> StagingDir:
@@ -145,10 +183,15 @@ class BuildDir:
 
     def _make_staging_dir(self, fence: int) -> Path:
         """Remove leftovers of this key, and create the directory to build in."""
+        self._check_neighbours()
         self._make(self._staging)
         for leftover in self._staging.iterdir():
             is_older = leftover.name.startswith(self._key_hash) and _fence_in(leftover.name) < fence
-            if is_older and not _is_in_use(leftover):
+            if not is_older or _is_in_use(leftover):
+                continue
+            if leftover.name.endswith(_MOVED) and _build_below(leftover) is not None:
+                self._put_back(leftover)
+            else:
                 self._clear(leftover, fence)
         path = self._private_path(fence)
         if not self._relocatable:
@@ -186,20 +229,37 @@ class BuildDir:
         """Publish a tree by a rename; return the build of another process if that came first."""
         self._write(tree / RECORD, record)
         _sync(tree)
+        self._check_neighbours()
         failpoints.point("build.before-publish")
         retry_denied(partial(self._make, self.path.parent), *self._parents())
         if retry_denied(partial(self._rename_into_place, tree), *self._parents()):
-            return self._built(self.path, record)
+            return self._published(tree, record)
         theirs = self.find_uncached()
         if theirs is not None and theirs != bad:
             return theirs
+        if theirs is None:
+            self._check_neighbours()
         self._move_away(bad, record["fence"])
         if self._rename_into_place(tree):
-            return self._built(self.path, record)
+            return self._published(tree, record)
         theirs = self.find_uncached()
         if theirs is None:
+            self._check_neighbours()
             raise OSError(errno.EEXIST, "an incomplete tree is already there; remove it", str(self.path))
         return theirs
+
+    def _published(self, tree: Path, record: dict[str, Any]) -> BuildResult:
+        """Return the build that was just renamed into place; take it back if another build now contains the path."""
+        if self._outer_build() is not None:
+            os.rename(self.path, tree)
+            for parent in self.path.parents[: self.key.count("/")]:
+                with contextlib.suppress(OSError):  # this builder may have created it inside the other build
+                    parent.rmdir()
+            self._check_neighbours()
+        built = self._built(self.path, record)
+        if self.find_uncached() != built._replace(fresh=False):
+            raise OSError(errno.ENOENT, "another builder removed it during its publication", str(self.path))
+        return built
 
     def _rename_into_place(self, tree: Path) -> bool:
         try:
@@ -211,22 +271,29 @@ class BuildDir:
         return True
 
     def _move_away(self, bad: BuildResult | None, fence: int) -> None:
-        """Move an incomplete or refused tree out of the way. If it is another complete build, move it back."""
+        """Move an incomplete or refused tree out of the way. If a complete build is in it by now, move it back."""
         failpoints.point("build.before-aside")
         away = self._private_path(fence)
+        if bad is None:  # the next builder looks into it, should this one be killed before it has
+            away = away.with_name(f"{away.name}{_MOVED}")
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.path, away)
         failpoints.point("build.aside")
         moved = self._read(self.path, away / RECORD)
-        if moved is not None and moved != bad:
-            with contextlib.suppress(OSError):
-                os.rename(away, self.path)
-                return
-        _remove(away)
+        if (moved is not None and moved != bad) or (bad is None and _build_below(away) is not None):
+            self._put_back(away)
+        else:
+            _remove(away)
+
+    def _put_back(self, away: Path) -> None:
+        """Move a tree with a complete build back to its place; keep it where it is if the place is taken."""
+        with contextlib.suppress(OSError):
+            os.rename(away, self.path)
 
     def _publish_by_pointer(self, tree: Path, record: dict[str, Any]) -> BuildResult:
         """Publish a tree that cannot be moved, by a pointer to it. Readers use the pointer with the newest fence."""
         _sync(tree)
+        self._check_neighbours()
         draft = self._private_path(record["fence"])
         try:
             self._write(draft, record)
@@ -312,6 +379,18 @@ def _is_in_use(tree: Path) -> bool:
     return False
 
 
+def _build_below(tree: Path, *, itself: bool = False) -> Path | None:
+    """Return the path of a published build below a tree; `itself`: also the tree, if a record in it says so."""
+    if os.path.islink(tree):
+        return None
+    for parent, _, files in os.walk(tree, onerror=_raise_unless_missing):
+        for name in files:
+            is_record = name == RECORD and (itself or parent != str(tree))
+            if is_record or (name.startswith(_POINTER) and name.removeprefix(_POINTER).isdecimal()):
+                return Path(parent)
+    return None
+
+
 def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.unlink()
@@ -346,6 +425,11 @@ def digest_of(tree: Path) -> str:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _sync(tree: Path) -> None:

@@ -190,6 +190,38 @@ def test_trees_that_must_not_move_are_published_by_a_numbered_pointer(face, stor
     assert client.build_once(store, "venv", build, relocatable=False).path == second.path
 
 
+@pytest.mark.finding("T2")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("outer/inner", True), ("outer", True)),
+        (("outer/deep/inner", False), ("outer", True)),
+        (("outer/inner", True), ("outer", False)),
+        (("outer/0000000000000005", True), ("outer", False)),
+        (("top", True), ("top/sub", True)),
+        (("top", True), ("top/folder/sub", False)),
+        (("top", False), ("top/sub", True)),
+        (("same", False), ("same", True)),
+        (("same", True), ("same", False)),
+    ],
+    ids=lambda build: f"{build[0]}{'' if build[1] else ' pointed'}",
+)
+def test_no_build_removes_or_changes_another_published_build(face, store, first, second):
+    """Keys do not nest, and one key is published in one way. The refusal comes before the build function runs."""
+    client, runs = face.connect(), []
+    build = builder(face, writing(runs))
+    (key, relocatable), (other, otherwise) = first, second
+    built = client.build_once(store, key, build, relocatable=relocatable)
+    before = sorted(store.rglob("*"))
+
+    with pytest.raises((InvalidName, InvalidConfig), match=r"published (build|with)"):
+        client.build_once(store, other, build, relocatable=otherwise)
+
+    assert len(runs) == 1
+    assert sorted(store.rglob("*")) == before
+    assert client.build_once(store, key, build, relocatable=relocatable) == built._replace(fresh=False)
+
+
 @pytest.mark.acceptance("A2-13")
 @pytest.mark.parametrize(
     "key", ["../x", "a/../../b", "/etc/x", "", ".", "a//b", "a/.", "nul\0", "x" * 300, ".holdfast-staging", 7]
