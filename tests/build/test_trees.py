@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -244,6 +245,25 @@ def test_a_full_disk_at_any_moment_leaves_nothing_behind(connect, store, monkeyp
 
     assert refused >= 2, "the marker and the record"
     assert built.fresh
+
+
+def test_a_disk_that_reports_the_loss_at_the_end_gets_no_published_tree(connect, store, monkeypatch):
+    """A network filesystem may accept all writes, and report at the final flush that the disk is full."""
+    client, real = connect("memory://full"), ctypes.CDLL
+
+    class Full:
+        def syncfs(self, descriptor):
+            ctypes.set_errno(errno.EDQUOT)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Full())
+    with pytest.raises(Unavailable) as trouble:
+        client.build_once(store, "k", whole)
+    monkeypatch.setattr(ctypes, "CDLL", real)
+
+    assert trouble.value.reason == "full"
+    assert not (store / "k").exists()
+    assert client.build_once(store, "k", whole).fresh
 
 
 def test_a_draft_that_is_removed_while_it_is_written_is_no_error(connect, store, monkeypatch):

@@ -282,6 +282,86 @@ def test_local_and_forbidden_packages_are_skipped(install, runs):
     assert len(runs()) == 1
 
 
+@pytest.mark.finding("S9")
+@pytest.mark.parametrize(
+    ("allow", "admitted"),
+    [
+        ("@acme", ["@acme/tool", "@acme/tool-a"]),
+        ("@acme/", ["@acme/tool", "@acme/tool-a"]),
+        ("@acme/tool", ["@acme/tool"]),
+        ("@acme/tool-", ["@acme/tool-a"]),
+        ("tool", ["tool"]),
+        ("tool-", ["tool-a"]),
+    ],
+)
+def test_an_entry_of_the_allow_list_ends_where_a_part_of_a_name_ends(allow, admitted):
+    """`--allow @acme` must not admit `@acme-evil/tool`, which is a scope of another owner."""
+    names = ["@acme/tool", "@acme/tool-a", "@acme-evil/tool", "@acmes/tool", "tool", "tool-a", "toolbox", "acme"]
+
+    assert [name for name in names if npm._admits(npm._allowed([allow]), name)] == admitted
+
+
+@pytest.mark.finding("S9")
+def test_the_allow_list_is_applied_to_whole_scopes(env, repo, runs):
+    """The packages of a scope with a similar name are skipped, and npm does not look for them."""
+    skipped, found = npm.Repo(None, repo).install(["@scope-evil/name@1.0.0", "@scope/name@1.2.3"], allow=["@scope"])
+
+    assert (skipped.skipped, found.error) == ("not on the allow list", "")
+    assert runs() == ["@scope/name_1.2.3@npm:@scope/name@1.2.3"]
+
+
+@pytest.mark.parametrize("allow", ["", "@", "@/x", "a b", "../x", "a/b/c", 7])
+def test_an_invalid_entry_of_the_allow_list_is_refused(env, repo, allow):
+    """An empty entry would admit every package."""
+    with pytest.raises(InvalidConfig, match="allow"):
+        npm.Repo(None, repo).install(["alpha@1.0.0"], allow=[allow])
+
+    assert list(repo.iterdir()) == []
+
+
+@pytest.mark.finding("S9")
+@pytest.mark.parametrize("options", [(), ("--run-scripts",)], ids=["default", "run scripts"])
+def test_lifecycle_scripts_run_only_by_request_and_see_no_secrets(install, registry, repo, tmp_path, options):
+    """A script is a program of the package's author."""
+    registry.add("nosy", "1.0.0", scripts={"postinstall": f"env > {tmp_path}/seen"})
+    (repo / ".npmrc").write_text("//nowhere.invalid/:_authToken=${OWN_TOKEN}\n")
+    secrets = {
+        "HOLDFAST_URL": "redis://:hunter2@localhost/9",
+        "HOLDFAST_REPO_DIR": str(repo),
+        "DATABASE_PASSWORD": "hunter3",
+        "NPM_TOKEN": "hunter4",
+    }
+    job = install("nosy@1.0.0", options=options, extra={**secrets, "OWN_TOKEN": "given", "LC_ALL": "C"})
+
+    assert one(job)["error"] == ""
+    assert (tmp_path / "seen").exists() is bool(options)
+    if options:
+        seen = (tmp_path / "seen").read_text()
+        assert "HOLDFAST" not in seen
+        assert "hunter" not in seen
+        assert {"OWN_TOKEN=given", "LC_ALL=C"} <= set(seen.splitlines())
+
+
+@pytest.mark.finding("S9")
+def test_npm_itself_gets_no_secret_of_the_program(env, repo, tmp_path, monkeypatch):
+    """npm starts programs of its own, such as git, and writes variables into its debug log."""
+    program = tmp_path / "noting-npm"
+    program.write_text(f"#!/bin/sh\nenv >> {tmp_path}/seen\necho '\"1.0.0\"'\n")
+    program.chmod(0o755)
+    user = tmp_path / "user-npmrc"
+    user.write_text("//nowhere.invalid/:_authToken=${USER_TOKEN}\n")
+    for name in ("HOLDFAST_URL", "AWS_SECRET_ACCESS_KEY", "REDIS_URL"):
+        monkeypatch.setenv(name, "hunter2")
+    for name, value in {"USER_TOKEN": "given", "NPM_CONFIG_USERCONFIG": str(user), "https_proxy": "http://p"}.items():
+        monkeypatch.setenv(name, value)
+
+    npm.Repo(None, repo, npm=str(program), retries=0).install(["alpha@latest"])
+
+    seen = (tmp_path / "seen").read_text()
+    assert "hunter2" not in seen
+    assert {"USER_TOKEN=given", f"NPM_CONFIG_USERCONFIG={user}", "https_proxy=http://p"} <= set(seen.splitlines())
+
+
 @pytest.mark.acceptance("A2-19")
 def test_a_package_removed_by_hand_is_installed_again(install, repo, imported):
     """The record of completion was removed with it."""
@@ -319,7 +399,7 @@ def test_a_hanging_npm_is_ended_and_reported(env, repo, registry):
     """The error contains the seconds and the path."""
     registry.slow_s = 5.0
     with pytest.raises(BuildFailed) as failure:
-        npm.Repo(None, repo)._fill(repo, npm.Spec("alpha", "1.0.0"), npm.NpmRuns("npm", 1.0), pass_fds=())
+        npm.Repo(None, repo)._fill(repo, npm.Spec("alpha", "1.0.0"), npm.NpmRuns("npm", 1.0, os.environ), pass_fds=())
 
     assert "longer than 1 s" in str(failure.value)
     assert str(repo) in str(failure.value)
@@ -329,7 +409,7 @@ def test_a_hanging_install_script_is_ended_with_its_npm(install, registry, repo,
     """A script is a child of npm, and must not outlive a failed package."""
     noted = tmp_path / "script-pid"
     registry.add("stuck", "1.0.0", scripts={"postinstall": f"echo $$ > {noted}; sleep 300"})
-    result = one(install("stuck@1.0.0", options=("--npm-timeout", "8", "--retries", "0")))
+    result = one(install("stuck@1.0.0", options=("--run-scripts", "--npm-timeout", "8", "--retries", "0")))
     script = int(noted.read_text())
 
     assert "longer than 8 s" in result["error"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ import holdfast
 from holdfast import failpoints
 from holdfast.contrib import npm
 from holdfast.testing import eventually
+from tests.support.small_disk import small_disk
 
 CHILDREN = Path(__file__).with_name("install_children.py")
 
@@ -136,6 +139,66 @@ def test_an_unwritable_manifest_is_reported_and_the_packages_are_installed(env, 
     assert [result.error for result in again] == ["", ""]
     assert set(json.loads((repo / "package.json").read_text())["dependencies"]) == {"alpha_1.0.0", "beta_1.0.0"}
     assert list(repo.glob(".package.json.*")) == []
+
+
+def whole_alpha(modules):
+    """Return whether the package and its dependency have all their files, with their contents."""
+    package = modules / "alpha_1.0.0"
+    contents = {package / "files": ("alpha", 20), package / "node_modules" / "shared-dep" / "files": ("shared-dep", 60)}
+    return all(
+        [path.read_text() for path in sorted(folder.iterdir())] == [f"{name} {each} " * 50 for each in range(count)]
+        for folder, (name, count) in contents.items()
+    )
+
+
+@pytest.mark.finding("T3")
+@pytest.mark.parametrize("kib", [120, 240, 320, 352, 368])
+@pytest.mark.parametrize("options", [(), ("--no-repo-lock",)], ids=["lock", "no lock"])
+def test_a_full_disk_publishes_no_half_package(install, registry, tmp_path, kib, options):
+    """npm ends with 0 although it could not write the files; the worker must not publish them."""
+    with small_disk(tmp_path / "small", f"{kib}k") as disk:
+        failed = install("alpha@1.0.0", directory=disk.path, options=options)
+        (result,) = failed.result()
+        modules = disk.path / "node_modules"
+        is_published = (modules / "alpha_1.0.0").exists()
+        half = is_published and not whole_alpha(modules)
+        staged = list(modules.glob(".holdfast-staging/*"))
+        subprocess.run(("mount", "-o", "remount,size=4m", str(disk.path)), check=True)
+        with_room = install("alpha@1.0.0", directory=disk.path, options=options)
+        (again,) = with_room.result()
+
+        assert (half, staged) == (False, [])
+        if kib <= 320:  # the package and its copy of the dependency need more
+            assert not is_published
+            assert failed.code == 1
+            assert re.search(r"(?i)no space left|\(0 bytes are free", result["error"]), result["error"]
+        assert (with_room.code, again["fresh"]) == (0, not is_published)
+        assert whole_alpha(modules)
+
+
+@pytest.mark.finding("T3")
+@pytest.mark.parametrize(
+    "fault", ["warning", "no lockfile", "torn lockfile", "other package", "no dependency", "empty package.json"]
+)
+def test_a_tree_that_npm_left_incomplete_is_not_published(env, repo, tmp_path, fault):
+    """npm may end with 0 and leave out files: its warnings and its lockfile tell."""
+    damage = {
+        "warning": "echo 'npm warn tar TAR_ENTRY_ERROR EIO: i/o error, write' >&2",
+        "no lockfile": 'rm "$last/node_modules/.package-lock.json"',
+        "torn lockfile": 'echo "{" > "$last/node_modules/.package-lock.json"',
+        "other package": """echo '{"packages": {}}' > "$last/node_modules/.package-lock.json\"""",
+        "no dependency": 'rm -r "$last/node_modules/alpha_1.0.0/node_modules/shared-dep"',
+        "empty package.json": ': > "$last/node_modules/alpha_1.0.0/node_modules/shared-dep/package.json"',
+    }[fault]
+    program = tmp_path / "careless-npm"
+    program.write_text(f'#!/bin/sh\nnpm "$@" || exit\nlast=$PWD\n{damage}\n')
+    program.chmod(0o755)
+
+    (result,) = npm.Repo(None, repo, npm=str(program), retries=0).install(["alpha@1.0.0"])
+
+    assert "npm left an incomplete tree" in result.error
+    assert not (repo / "node_modules" / "alpha_1.0.0").exists()
+    assert list((repo / "node_modules" / ".holdfast-staging").iterdir()) == []
 
 
 def test_a_registry_outage_is_reported_at_each_attempt(install, registry):

@@ -33,7 +33,10 @@ def install(
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", help="Only packages whose names begin with this text; may be given several times."),
+        typer.Option(
+            "--allow",
+            help="Only this package, this scope (@acme), or names that begin so (acme-); may be given several times.",
+        ),
     ] = None,
     ttl: Annotated[float, typer.Option(min=1, help="Seconds that a lease lasts without renewal.")] = 30.0,
     timeout: Annotated[
@@ -41,6 +44,9 @@ def install(
     ] = None,
     retries: Annotated[int, typer.Option(min=0, max=20, help="How often a failed install is retried.")] = 2,
     npm_timeout: Annotated[float, typer.Option(min=1, help="Seconds that one run of npm may take.")] = 600.0,
+    run_scripts: Annotated[
+        bool, typer.Option("--run-scripts", help="Let npm run the lifecycle scripts of the packages.")
+    ] = False,
     repo_lock: Annotated[
         bool, typer.Option("--repo-lock/--no-repo-lock", help="Without the lock every worker installs for itself.")
     ] = True,
@@ -60,6 +66,7 @@ def install(
         refuse_process_scope(url)
     locked = repo_lock and os.environ.get("HOLDFAST_NO_REPO_LOCK", "").lower() not in ("1", "true", "yes")
     options: dict[str, Any] = {"ttl": ttl, "timeout": timeout, "retries": retries, "npm_timeout": npm_timeout}
+    options["run_scripts"] = run_scripts
     try:
         # A signal that ends this process first ends every npm, and removes the files that they left.
         with exit_on_signals(), _client(url or url_of("file", os.path.abspath(repo_dir)), lock=locked) as client:

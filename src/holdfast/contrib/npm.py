@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import failpoints
-from holdfast.contrib.npm_runs import NpmRuns, npm_error
+from holdfast.contrib.npm_runs import NpmRuns, npm_environment, npm_error
 from holdfast.core.build.build_dir import RECORD, BuildDir, BuildResult
 from holdfast.core.lease.lock import TTL_S
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
@@ -38,17 +38,22 @@ log = logging.getLogger("holdfast")
 MODULES = "node_modules"
 MANIFEST = "package.json"
 SETTINGS = ".npmrc"
+LOCKFILE = ".package-lock.json"
 NPM_S = 600.0
 _AT_ONCE = 4
 _MANIFEST_TTL_S = 10.0
 _PAUSE_S = 1.0
 _LISTING = "manifest/"
 _NAME = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
+_ALLOWED = re.compile(r"@?[A-Za-z0-9~][A-Za-z0-9._~-]*(/[A-Za-z0-9._~-]*)?")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
 # A version contains no `_`, which separates name and version in an alias, so no two packages share an alias.
 _EXACT = re.compile(r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]*)?")
 # Errors of npm that a retry cannot fix.
 _PERMANENT = ("E404", "ETARGET", "EINVALIDTAGNAME", "ENOVERSIONS", "E401", "E403", "ENOSPC", "EROFS", "EACCES")
+
+# npm ends with 0 although it could not write some files of a package; it only warns about them.
+_NOT_EXTRACTED = re.compile(r"TAR_(?!ENTRY_INFO|ENTRY_UNSUPPORTED)[A-Z_]+[^\n]*")
 
 Say = Callable[[str], None]
 
@@ -112,6 +117,7 @@ class Repo:
         npm: str = "npm",
         npm_timeout: float = NPM_S,
         retries: int = 2,
+        run_scripts: bool = False,
         say: Say = log.info,
         warn: Say = log.warning,
     ) -> None:
@@ -119,7 +125,8 @@ class Repo:
 
         `client`: `None` turns locking off: workers may install a package twice, but never half of it. `ttl`, `timeout`:
         of the leases, in seconds. `npm`: the program; `npm_timeout`: seconds for one run; `retries`: more attempts
-        after a failure. `say`, `warn`: receive progress and warnings.
+        after a failure. `run_scripts`: let npm run the lifecycle scripts of the packages, which are programs of their
+        authors. `say`, `warn`: receive progress and warnings.
         """
         self.directory = Path(os.path.abspath(directory))
         self.modules = self.directory / MODULES
@@ -129,6 +136,7 @@ class Repo:
         self._npm = npm
         self._npm_timeout = npm_timeout
         self._retries = retries
+        self._run_scripts = run_scripts
         self._say = say
         self._warn = warn
         if shutil.which(npm) is None:
@@ -137,17 +145,18 @@ class Repo:
     def install(self, specs: Sequence[str], *, allow: Iterable[str] = ()) -> list[Installed]:
         """Install all `specs`, several at the same time; return a result for each. A failure does not stop the others.
 
-        `allow`: prefixes of package names; others are skipped. Empty: all names.
+        `allow`: names of packages, scopes (`@acme`), or beginnings of names that end in `-`, `.`, `_` or `/`; other
+        packages are skipped, but not if they are dependencies. Empty: all names.
         """
         if isinstance(specs, str):
             raise InvalidConfig("specs", specs, "it must be a list of packages, not one")
         wanted = [(text, parsed(text)) for text in specs]
-        allowed = tuple(allow)
+        allowed = _allowed(allow)
         if not self.directory.is_dir():
             raise not_there(self.directory)
         self._make_modules()
         self._manifest()  # raises before any work if the manifest cannot be read
-        runs = NpmRuns(self._npm, self._npm_timeout)
+        runs = NpmRuns(self._npm, self._npm_timeout, npm_environment(self.directory / SETTINGS))
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
             done = list(pool.map(lambda each: self._install(each[0], each[1], allowed, runs), wanted))
@@ -170,7 +179,7 @@ class Repo:
     def _install(self, text: str, spec: Spec, allowed: tuple[str, ...], runs: NpmRuns) -> Installed:
         began = time.monotonic()
         try:
-            if spec.version == "local" or (allowed and not spec.name.startswith(allowed)):
+            if spec.version == "local" or (allowed and not _admits(allowed, spec.name)):
                 why = "local" if spec.version == "local" else "not on the allow list"
                 self._warn(f"{text} is skipped: {why}")
                 return Installed(text, spec.alias, "", fresh=False, seconds=0.0, skipped=why)
@@ -215,7 +224,8 @@ class Repo:
         if not runs.pause(0):
             return False
         self._warn(f"attempt {attempt + 1} to {what} failed: {npm_error(done)}")
-        if any(f"code {code}" in done.stderr for code in _PERMANENT) or attempt == self._retries:
+        is_permanent = any(f"code {code}" in done.stderr or f"_ERROR {code}" in done.stderr for code in _PERMANENT)
+        if is_permanent or attempt == self._retries:
             return False
         return runs.pause(_PAUSE_S * (attempt + 1))
 
@@ -253,12 +263,17 @@ class Repo:
         """Run npm with a prefix inside the private directory, then move the package up to be that directory."""
         for attempt in range(self._retries + 1):
             prefix = self._prefix(place, attempt)
-            arguments = ("install", "--no-audit", "--no-fund", "--no-package-lock", "--install-strategy=nested")
+            # The log level makes npm print the warnings that `_fault_in` reads, whatever its settings say.
+            arguments = ["install", "--no-audit", "--no-fund", "--no-package-lock", "--install-strategy=nested"]
+            arguments += ["--loglevel=warn", *(() if self._run_scripts else ("--ignore-scripts",))]
             source = f"{spec.alias}@npm:{spec.name}@{spec.version}"
             done = runs.run((*arguments, "--prefix", str(prefix), source), spec.alias, prefix, pass_fds)
-            if done.returncode == 0 and (prefix / MODULES / spec.alias / MANIFEST).exists():
-                _lift(prefix, spec.alias, place)
-                return
+            if done.returncode == 0:
+                fault = _fault_in(prefix, spec.alias, done.stderr)
+                if not fault:
+                    _lift(prefix, spec.alias, place)
+                    return
+                done.stderr = f"npm left an incomplete tree: {fault}"
             shutil.rmtree(prefix, ignore_errors=True)
             if not self._may_retry(done, attempt, f"install {spec.alias}", runs):
                 break
@@ -341,6 +356,39 @@ class Repo:
             draft.replace(self.directory / MANIFEST)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _allowed(allow: Iterable[str]) -> tuple[str, ...]:
+    """Check the allow list: an empty entry would admit every package."""
+    allowed = (allow,) if isinstance(allow, str) else tuple(allow)
+    for each in allowed:
+        if not isinstance(each, str) or not _ALLOWED.fullmatch(each):
+            raise InvalidConfig("allow", each, "it must be a package, a scope such as @acme, or a beginning of a name")
+    return allowed
+
+
+def _admits(allowed: tuple[str, ...], name: str) -> bool:
+    """Return whether an entry is the name, its scope, or a beginning that ends where a part of the name ends."""
+    return any(name == each or name.startswith(each if each[-1] in "-._/" else f"{each}/") for each in allowed)
+
+
+def _fault_in(prefix: Path, alias: str, stderr: str) -> str:
+    """Return why the tree that npm left is incomplete; empty if it is complete."""
+    unwritten = _NOT_EXTRACTED.findall(stderr)
+    if unwritten:
+        return f"{unwritten[0].strip()} ({len(unwritten)} such warnings)"
+    listing = prefix / MODULES / LOCKFILE
+    try:
+        packages = json.loads(listing.read_bytes())["packages"]  # npm writes it last, if it can
+        for path, about in packages.items():
+            package = prefix / path
+            if not about.get("link") and (package.exists() or not about.get("optional")):
+                json.loads((package / MANIFEST).read_bytes())
+    except OSError as error:
+        return f"{error.filename}: {error.strerror} ({shutil.disk_usage(prefix).free:,} bytes are free on this disk)"
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        return f"a {MANIFEST} or {LOCKFILE} in it cannot be read: {error}"
+    return "" if f"{MODULES}/{alias}" in packages else f"{listing} does not list {alias}"
 
 
 def _lift(prefix: Path, alias: str, place: Path) -> None:

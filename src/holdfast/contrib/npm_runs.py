@@ -4,22 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.errors import BuildFailed
 
 _ERROR_MAX = 600
+_SETTINGS_MAX = 1 << 20
+_REFERENCE = re.compile(r"\$\{(\w+)")
+# npm and the programs that it starts get these variables and no others: the rest may be secrets of this program.
+_PASSED = re.compile(
+    "PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|TMPDIR|TMP|TEMP|CI|LANG|LANGUAGE|LC_.*|XDG_.*"
+    "|(HTTP_|HTTPS_|ALL_|NO_)?PROXY|SSL_CERT_(FILE|DIR)|CC|CXX|CFLAGS|CXXFLAGS|LDFLAGS|MAKEFLAGS|PYTHON"
+    "|NODE_(ENV|PATH|OPTIONS|EXTRA_CA_CERTS|TLS_REJECT_UNAUTHORIZED|USE_ENV_PROXY)|NPM_CONFIG_.*",
+    re.IGNORECASE,
+)
+
+
+def npm_environment(settings: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for npm: variables that it needs, `npm_config_*`, and those that an `.npmrc` names.
+
+    `settings`: the `.npmrc` of the repository.
+    """
+    config = {name.lower(): value for name, value in environ.items()}
+    node = shutil.which("node", path=environ.get("PATH"))
+    files = [
+        settings,
+        Path(config.get("npm_config_userconfig") or Path(environ.get("HOME") or Path.home()) / ".npmrc"),
+        Path(config.get("npm_config_globalconfig") or Path(node or "/usr/bin/node").parent.parent / "etc" / "npmrc"),
+    ]
+    named: set[str] = set()
+    for file in files:
+        with contextlib.suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+            named.update(_REFERENCE.findall(lines.read(_SETTINGS_MAX)))
+    return {name: value for name, value in environ.items() if _PASSED.fullmatch(name) or name in named}
 
 
 class NpmRuns:
     """The runs of npm of one `install`: each has a time limit, and an interrupt ends all of them."""
 
-    def __init__(self, npm: str, most_s: float) -> None:
+    def __init__(self, npm: str, most_s: float, environment: Mapping[str, str]) -> None:
         self._npm = npm
         self._most_s = most_s
+        self._environment = environment
         self._guard = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self._over = threading.Event()
@@ -51,6 +83,7 @@ class NpmRuns:
                 npm = subprocess.Popen(  # noqa: S603 - the arguments are checked
                     (self._npm, *arguments),
                     cwd=cwd,
+                    env=self._environment,
                     encoding="utf-8",
                     errors="replace",
                     stdin=subprocess.DEVNULL,

@@ -436,8 +436,11 @@ def _sync(tree: Path) -> None:
     """Write the tree to the disk before it gets its name: after a power cut, the name must not lead to half a tree."""
     descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
-        if syncfs is None or syncfs(descriptor):
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if syncfs is None:
             os.sync()
+        elif syncfs(descriptor):  # a network filesystem may report only now that the disk is full
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(tree))
     finally:
         os.close(descriptor)
