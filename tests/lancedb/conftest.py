@@ -30,6 +30,7 @@ def locking(request, tmp_path):
     def configured(domain, **more):
         if domain == "redis":
             more.setdefault("url", f"{request.getfixturevalue('lease_server').url}?namespace={tmp_path.name[-40:]}")
+            more.setdefault("timeout", 60)  # on a busy machine the turn of a writer may come late
         return {"locking": {"mode": domain, **more}}
 
     return configured

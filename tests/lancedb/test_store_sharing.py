@@ -3,12 +3,13 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 from store_kit import SCHEMA, row
 
 import holdfast
-from holdfast import Closed, DomainMismatch, InvalidConfig
+from holdfast import Closed, DomainMismatch, InvalidConfig, Unavailable
 from holdfast.contrib import lancedb
 from holdfast.contrib.lancedb import shared_table as shared_tables
 from holdfast.testing.servers import Server, available
@@ -82,22 +83,73 @@ def test_the_mode_without_a_lock_guards_nothing(opened, locking):
     assert {path.name for path in store.directory.iterdir()} == {"memories.lance"}
 
 
+@pytest.mark.finding("T10")
 @pytest.mark.acceptance("A0-30")
 def test_two_paths_to_one_store_mean_one_lease(domain, opened, locking, memory, tmp_path):
     """The directory contains the name of the lease, and one process has one write queue for it."""
     (tmp_path / "link").symlink_to(memory)
-    one, two = opened(locking(domain)), None
-    if domain == "redis":
-        two = opened(locking(domain), directory=tmp_path / "link")
-        assert two._shared is one._shared
-        return
-    one.add(row(1))
-    name = one._shared.writer_lock.name
-    one.close()
+    one = opened(locking(domain))
     two = opened(locking(domain), directory=tmp_path / "link")
+    two.add(row(1))
+    name = one._shared.writer_lock.name
 
-    assert two._shared.writer_lock.name == name
-    assert two.count() == 1
+    assert two._shared is one._shared
+    assert one.count() == 1
+    one.close()
+    two.close()
+    three = opened(locking(domain), directory=tmp_path / "link")
+    assert three._shared.writer_lock.name == name
+    assert three.count() == 1
+
+
+@pytest.mark.finding("T10")
+def test_two_paths_with_other_settings_are_refused(opened, locking, memory, tmp_path):
+    """Only the path in the default URL may differ."""
+    (tmp_path / "link").symlink_to(memory)
+    opened(locking("embedded"))
+
+    for other in (locking("embedded", ttl=7), locking("embedded", url=f"sqlite://{tmp_path}/other.db")):
+        with pytest.raises(InvalidConfig, match="other settings"):
+            opened(other, directory=tmp_path / "link")
+
+
+@pytest.mark.finding("T10")
+def test_an_open_that_is_refused_while_its_server_is_away_leaves_no_mark(opened, locking, memory):
+    """The mark would refuse the engine that is there."""
+    with pytest.raises(Unavailable):
+        opened(locking("redis", url="redis://127.0.0.1:1"))
+
+    assert list(memory.iterdir()) == []
+    opened(locking("file")).add(row(1))
+
+
+@pytest.mark.finding("L10")
+def test_a_write_does_not_wait_for_ever_for_a_server_that_went_away(memory):
+    """By default it waits for five seconds; nothing was written."""
+    with Server(next(iter(available()))) as server:
+        config = {"locking": {"mode": "redis", "url": server.url}}
+        with lancedb.open_store(memory, "memories", config, schema=SCHEMA) as store:
+            store.add(row(1))
+            server.kill()
+            caught, began = [], time.monotonic()
+
+            def write():
+                try:
+                    store.add(row(2))
+                except Unavailable as error:
+                    caught.append(error)
+
+            writer = threading.Thread(target=write, daemon=True)
+            writer.start()
+            writer.join(30)
+            took = time.monotonic() - began
+
+            assert len(caught) == 1
+            assert took < 10
+            assert store.count() == 1
+            server.start()
+            store.add(row(3))
+            assert store.count() == 2
 
 
 def test_two_tables_of_one_directory_do_not_wait_for_each_other(opened):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -230,7 +229,7 @@ class Holdfast:
 
         `directory`: the directory.
         """
-        return await building.run_blocking(partial(domain.enter, self._client, Path(directory)))
+        return await domain.enter(self._client, Path(directory), building.run_blocking)
 
     def rwlock(
         self,

@@ -226,7 +226,7 @@ class Holdfast:
 
         `directory`: the directory.
         """
-        return domain.enter(self._client, Path(directory))
+        return run(domain.enter(self._client, Path(directory), building.run_blocking))
 
     def rwlock(
         self,

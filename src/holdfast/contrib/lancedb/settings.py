@@ -22,6 +22,8 @@ from holdfast.engines import ENGINES
 from holdfast.errors import InvalidConfig
 
 URL_VARIABLE = "HOLDFAST_LANCEDB_URL"
+# How long a write waits in the mode `redis`: a server may go away for good, unlike the leases in the directory.
+REDIS_TIMEOUT_S = 5.0
 OFF, EMBEDDED, FILE, REDIS = "off", "embedded", "file", "redis"
 MODES = (OFF, EMBEDDED, FILE, REDIS)
 _ENGINES = {EMBEDDED: "holdfast.engines.sqlite", FILE: "holdfast.engines.files", REDIS: "holdfast.engines.redis"}
@@ -74,7 +76,9 @@ def read(
         mode,
         _url(mode, top, locking, Path(os.path.abspath(directory))),
         ttl=locking.number("ttl", TTL_S, least=0.1) if mode != OFF else TTL_S,
-        timeout=locking.number("timeout", None, least=0.0) if mode != OFF else None,
+        timeout=None
+        if mode == OFF
+        else locking.number("timeout", REDIS_TIMEOUT_S if mode == REDIS else None, least=0.0),
         batch=int(batching.number("batch", 250, least=1)),
         queue=int(batching.number("queue", 1000, least=1)),
         window=batching.number("window", 0.01, least=0.0),
@@ -158,16 +162,21 @@ def _url(mode: str, top: _Part, locking: _Part, directory: Path) -> Secret | Non
         return None
     if locking.has("url"):
         return _checked(mode, "locking.url", locking.text("url"))
-    if mode == EMBEDDED:
-        return Secret(f"sqlite://{quote(str(directory))}/.holdfast.db")
-    if mode == FILE:
-        return Secret(f"file://{quote(str(directory))}")
+    if mode != REDIS:
+        return default_url(mode, directory)
     if top.has("redis_url"):
         return _checked(mode, "redis_url", top.text("redis_url"))
     found = locking.environ.get(URL_VARIABLE)
     if found:
         return _checked(mode, URL_VARIABLE, found)
     raise InvalidConfig("locking.url", "", f"the mode redis needs a URL: here, as redis_url, or in {URL_VARIABLE}")
+
+
+def default_url(mode: str, directory: Path) -> Secret | None:
+    """Return the URL of a mode that keeps its leases in the directory; `None` for the other modes."""
+    if mode == EMBEDDED:
+        return Secret(f"sqlite://{quote(str(directory))}/.holdfast.db")
+    return Secret(f"file://{quote(str(directory))}") if mode == FILE else None
 
 
 def _checked(mode: str, setting: str, url: str) -> Secret:

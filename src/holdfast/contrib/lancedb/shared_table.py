@@ -19,6 +19,7 @@ from holdfast._lazy import Requires
 from holdfast.blocking import connect
 from holdfast.contrib.lancedb import writing
 from holdfast.contrib.lancedb.maintenance import Maintenance
+from holdfast.contrib.lancedb.settings import default_url
 from holdfast.contrib.lancedb.write_queue import WriteQueue
 from holdfast.contrib.lancedb.writer_lock import WriterLock
 from holdfast.errors import InvalidConfig
@@ -171,7 +172,9 @@ def join(directory: Path, table: str, settings: StoreSettings, observer: Observe
                 _exits.set()
                 atexit.register(_close_all)
                 os.register_at_fork(after_in_child=_forked)
-        elif shared.settings != settings:
+        elif shared.settings != settings and _without_path(shared.settings, shared.directory) != _without_path(
+            settings, directory
+        ):
             rule = f"this process has opened it with other settings: {shared.settings}"
             raise InvalidConfig("store", str(directory), rule)
         shared.users += 1
@@ -187,6 +190,11 @@ def leave(shared: SharedTable, timeout_s: float | None) -> None:
         for key in [key for key, each in _shared_tables.items() if each is shared]:
             del _shared_tables[key]
     shared.close(timeout_s)
+
+
+def _without_path(settings: StoreSettings, directory: Path) -> StoreSettings:
+    """Return the settings without the default URL: it has the path by which the caller came, such as a link."""
+    return settings._replace(url=None) if settings.url == default_url(settings.mode, directory) else settings
 
 
 def _key(directory: Path, table: str) -> Key:

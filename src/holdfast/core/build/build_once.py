@@ -101,9 +101,9 @@ class BuildRequest:
             return None
         return found
 
-    def lease_name(self) -> str:
+    async def lease_name(self, run_blocking: RunBlocking) -> str:
         """Return the name of the lease. It is the same for all paths to the directory."""
-        guarded = domain.enter(self.client, self.directory)
+        guarded = await domain.enter(self.client, self.directory, run_blocking)
         key = self.build_dir.key
         if len(key.encode()) > _NAME_MAX:
             key = blake2b(key.encode(), digest_size=16).hexdigest()
@@ -126,7 +126,7 @@ async def build_once(
     found = request.find()
     if found is not None:
         return found
-    lease = lease_of(await run_blocking(request.lease_name))
+    lease = lease_of(await request.lease_name(run_blocking))
     try:
         await lease.acquire_steps(wait_ns)
         lease.delivered = True

@@ -13,15 +13,20 @@ import json
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.config import url_of
+from holdfast.core.inspection import lease_info
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import retry_denied, share_with_group, unavailable_error
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from holdfast.core.client import Client
+
+    RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 MARKER = ".holdfast-domain"
 _LAYOUT = 1
@@ -61,10 +66,17 @@ def read(directory: Path) -> LockDomain | None:
         os.close(descriptor)
 
 
-def enter(client: Client, directory: Path) -> LockDomain:
-    """Return the directory's domain; mark an unmarked directory. `DomainMismatch` if another engine guards it."""
+async def enter(client: Client, directory: Path, run_blocking: RunBlocking) -> LockDomain:
+    """Return the directory's domain; mark an unmarked directory. `DomainMismatch` if another engine guards it.
+
+    `run_blocking` runs functions that block.
+    """
     own = LockDomain(new_token(), client.engine.name, client.engine.location())
-    found = read(directory) or _mark(directory, own)
+    found: LockDomain | None = await run_blocking(partial(read, directory))
+    if found is None:
+        # An engine that does not answer must not get the directory: the mark would refuse the right engine.
+        await lease_info(client, MARKER)
+        found = await run_blocking(partial(_mark, directory, own))
     if (found.engine, found.place) != (own.engine, own.place):
         raise DomainMismatch(
             str(directory), url_of_domain(found), url_of_domain(own, client.url), str(directory / MARKER)

@@ -301,6 +301,21 @@ def test_an_unreadable_marker_stops_every_client(engine, store):
     assert (store / ".holdfast-domain").read_text() == "{"
 
 
+@pytest.mark.finding("T10")
+def test_an_engine_that_does_not_answer_leaves_no_mark(face, store):
+    """Otherwise one mistyped URL would refuse the right engine for ever."""
+    absent, client = face.connect("redis://127.0.0.1:1"), face.connect()
+
+    for attempt in (
+        lambda: absent.build_once(store, "k", builder(face, writing([])), timeout=0),
+        lambda: absent.domain(store),
+    ):
+        with pytest.raises(Unavailable):
+            attempt()
+        assert list(store.iterdir()) == []
+    assert client.build_once(store, "k", builder(face, writing([]))).fresh
+
+
 def test_the_error_names_a_missing_directory(engine, store):
     """The error names the missing directory, not the marker in it."""
     client = engine.connect()
