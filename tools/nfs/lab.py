@@ -102,7 +102,7 @@ class Host:
                     *more,
                     f"init={HERE / 'init.sh'}",
                     *(f"PARTS={lab.parts}", f"ADDRESS={self.address}", f"PYTHON={sys.executable}"),
-                    f"AGENT={HERE / 'agent.py'}",
+                    *(f"AGENT={HERE / 'agent.py'}", f"KEEP={kept(lab.parts)}"),
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -187,6 +187,11 @@ class Lab:
     def __exit__(self, *_: object) -> None:
         for host in (*self.clients, self.files):
             host.kill()
+
+
+def kept(parts: Path) -> str:
+    """Return the directories that a host reads: the clone, the parts, and Python with its environment."""
+    return ":".join(dict.fromkeys(map(str, (ROOT, parts, sys.prefix, sys.base_prefix))))
 
 
 def _run(*command: str) -> None:
