@@ -13,21 +13,38 @@ import os
 import stat
 import time
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from holdfast import failpoints
 from holdfast.clock import NEVER_NS, SYSTEM, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.guards import file_locks
+from holdfast.host import unavailable_error
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _LAYOUT = 1
 _PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 _NAME_MAX = 255
+
+
+def _reported(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Raise `Unavailable` for an error of the operating system, such as a full or a read-only disk."""
+
+    @wraps(method)
+    def reported(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return method(*args, **kwargs)
+        except OSError as error:
+            raise unavailable_error("file guard", error) from error
+
+    return reported
 
 
 class FileGuard:
@@ -51,6 +68,7 @@ class FileGuard:
         self._timeout = timeout
         self._timeout_ns = timeout_ns(timeout)
 
+    @_reported
     def write(self, lease: Bearer, content: bytes | str) -> None:
         """Replace the file by `content`, or raise `Fenced` if a newer holder than `lease` was here before."""
         stamp = stamp_of(lease)
@@ -60,17 +78,20 @@ class FileGuard:
         with self._admitting(stamp):
             self._replace(self.path, data)
 
+    @_reported
     def delete(self, lease: Bearer) -> None:
         """Remove the file, if it exists, or raise `Fenced` if `lease` is outdated; the record stays."""
         with self._admitting(stamp_of(lease)):
             self.path.unlink(missing_ok=True)
             self._sync_directory()
 
+    @_reported
     def admit(self, lease: Bearer) -> None:
         """Record the fence of `lease` before its holder reads: from now on no older holder can change the file."""
         with self._admitting(stamp_of(lease)):
             pass
 
+    @_reported
     def newest(self) -> Stamp:
         """Return the newest stamp; fence 0 if there is none."""
         try:
