@@ -271,3 +271,23 @@ def filled(staging):
 def small(staging):
     (staging / "one").write_bytes(b"1" * 4096)
     (staging / "two").write_bytes(b"2" * 4096)
+
+
+@pytest.mark.parametrize("engine", SCHEMES)
+def test_wherever_the_disk_becomes_full_the_reason_says_so(face_of, disk, engine):
+    """The file, its log and its index each need room when a client opens them; the next client works."""
+    face, reasons = face_of(engine), set()
+    for pages in range(40):
+        client = face.connect(f"{SCHEMES[engine].format(folder=face.folder)}")
+        disk.fill(leave=pages * 4096)
+        try:
+            client.lock(f"x {pages}").acquire(timeout=0).release()
+        except Unavailable as trouble:
+            reasons.add(str(trouble.reason))
+        disk.empty()
+        client.lock(f"x {pages}").acquire(timeout=5).release()
+        client.close()
+        for path in sorted(face.folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+    assert reasons == {"full"}

@@ -160,7 +160,7 @@ class Database:
 
     def _unavailable(self, error: sqlite3.Error) -> Unavailable:
         text = str(error)
-        reason = next((word for sign, word in _REASONS if sign in text), "failed")
+        reason = next((word for sign, word in _REASONS if sign in text), "") or location.disk_trouble(self.path, error)
         if reason in ("corrupt", "failed"):
             text = f"{self.path}: {text}" if str(self.path) not in text else text
             text += f"; to start again, stop every user of {self.path} and move it away with its -wal and -shm files"

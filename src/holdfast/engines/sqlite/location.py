@@ -6,16 +6,21 @@ the engine refuses network filesystems when it opens.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidConfig
 from holdfast.host import NETWORK, boot_id, filesystem, is_same_boot
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
-__all__ = ["boot_id", "filesystem", "is_same_boot", "refuse_network", "trouble"]
+__all__ = ["boot_id", "disk_trouble", "filesystem", "is_same_boot", "refuse_network", "trouble"]
+
+_LEAST_ROOM = 65536  # SQLite enlarges its files by less
 
 
 def refuse_network(path: Path) -> None:
@@ -23,6 +28,23 @@ def refuse_network(path: Path) -> None:
     kind = filesystem(path)
     if kind.startswith(NETWORK):
         raise InvalidConfig("url", f"sqlite://{path}", f"the filesystem there is {kind}; SQLite needs a local disk")
+
+
+def disk_trouble(path: Path, error: sqlite3.Error) -> str:
+    """Return the `Unavailable.reason` for an error that SQLite calls an I/O error: often the disk is only full.
+
+    SQLite does so if it cannot enlarge the index of its log. The advice to move the file away would lose its leases.
+    """
+    name = getattr(error, "sqlite_errorname", "")
+    if not name.startswith("SQLITE_IOERR"):
+        return "failed"
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(path.parent)
+        if disk.f_flag & os.ST_RDONLY:
+            return "read-only"
+        if name == "SQLITE_IOERR_SHMSIZE" or disk.f_bavail * disk.f_frsize < _LEAST_ROOM:
+            return "full"
+    return "failed"
 
 
 def trouble(error: OSError) -> str:
