@@ -5,7 +5,9 @@ The disks are real. Work continues once there is room again, in the same process
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+import sqlite3
+from contextlib import closing, suppress
 from itertools import takewhile
 
 import pytest
@@ -291,3 +293,19 @@ def test_wherever_the_disk_becomes_full_the_reason_says_so(face_of, disk, engine
             path.rmdir() if path.is_dir() else path.unlink()
 
     assert reasons == {"full"}
+
+
+def test_a_session_without_room_for_its_heartbeat_is_refused(face_of, disk):
+    """The database has room in its log, but the file of the heartbeats cannot grow."""
+    face = face_of("sqlite")
+    client, other = face.connect(), face.connect()
+    for number in range(50):
+        client.lock(f"{number}").acquire(timeout=0).release()
+    with closing(sqlite3.connect(face.folder / "holdfast.db")) as database:
+        database.execute("PRAGMA wal_checkpoint(RESTART)")  # the next commits use the log from its beginning
+    os.truncate(face.folder / "holdfast.db.live", 0)
+    disk.fill()
+
+    refused(lambda: other.lock("x").acquire(timeout=0), "full")
+    disk.empty()
+    other.lock("x").acquire(timeout=0).release()

@@ -38,6 +38,7 @@ from holdfast.engines.sqlite.registry import SqliteRegistryState, forget_registr
 from holdfast.engines.sqlite.waiting_line import Damaged
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, Unavailable, UnavailableReason
+from holdfast.host import KNOWN_ERRORS, unavailable_error
 from holdfast.rules import Moment
 from holdfast.rules.lease_record import NO_TOMBSTONES, NO_WAITERS
 from holdfast.rules.registry import Parts
@@ -312,7 +313,12 @@ class SqliteStore(Store):
                     detail = f"byte {session} of {live.path} is locked by a process that is not holdfast"
                     raise Unavailable("sqlite", UnavailableReason.STALLED, detail)
                 locked = session
-                live.write_heartbeat(session, SYSTEM.now_ns() // NS_PER_US)
+                try:
+                    live.write_heartbeat(session, SYSTEM.now_ns() // NS_PER_US)
+                except OSError as error:
+                    if error.errno not in KNOWN_ERRORS:  # a signal handler of the program may have raised it
+                        raise
+                    raise unavailable_error("sqlite", error) from error
                 return session
 
             try:
