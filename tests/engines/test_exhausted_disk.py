@@ -309,3 +309,36 @@ def test_a_session_without_room_for_its_heartbeat_is_refused(face_of, disk):
     refused(lambda: other.lock("x").acquire(timeout=0), "full")
     disk.empty()
     other.lock("x").acquire(timeout=0).release()
+
+
+@pytest.mark.parametrize("engine", SCHEMES)
+def test_a_lease_that_was_released_on_a_full_disk_is_free_once_there_is_room(face_of, disk, engine):
+    """The keeper repeats the release, so the next holder need not wait for the ttl."""
+    face = face_of(engine)
+    client, other = face.connect(), face.connect()
+    held = client.lock("held", ttl=60).acquire()
+    disk.fill()
+    taken = until_refused(lambda number: client.lock(f"new {number}", ttl=60).acquire(timeout=0))
+    for lease in (held, *taken):
+        lease.release()
+    disk.empty()
+
+    for name in ("held", *(lease.name for lease in taken)):
+        other.lock(name).acquire(timeout=20).release()
+
+
+@pytest.mark.parametrize("engine", SCHEMES)
+def test_a_waiter_gets_its_turn_although_the_release_met_a_full_disk(face_of, disk, engine):
+    """The keeper of the holder repeats the release, and the waiter keeps its place."""
+    face = face_of(engine)
+    client, other = face.connect(), face.connect()
+    held = client.lock("held", ttl=60).acquire()
+    waiting = face.start(lambda: other.lock("held", ttl=60).acquire(timeout=20))
+    eventually(lambda: client.show("held").waiters, timeout=10)
+    disk.fill()
+    held.release()
+    disk.empty()
+
+    lease = waiting.result()
+    assert lease.fence > held.fence
+    lease.release()
