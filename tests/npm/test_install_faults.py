@@ -176,6 +176,21 @@ def test_a_full_disk_publishes_no_half_package(install, registry, tmp_path, kib,
         assert whole_alpha(modules)
 
 
+def test_on_a_read_only_disk_installed_packages_are_found_and_others_are_refused(env, repo, runs, tmp_path):
+    """A worker with a read-only volume can start; nothing else changes, and it can install when it may write."""
+    with small_disk(tmp_path / "small", "8m") as disk:
+        (first,) = npm.Repo(None, disk.path).install(["solo@1.0.0"])
+        disk.read_only()
+        there, refused = npm.Repo(None, disk.path, retries=0).install(["solo@1.0.0", "alpha@1.0.0"])
+        tried = len(runs())
+        disk.writable()
+        (later,) = npm.Repo(None, disk.path).install(["alpha@1.0.0"])
+
+    assert (first.error, there.error, there.fresh, later.error) == ("", "", False, "")
+    assert "read-only" in refused.error
+    assert tried == 1
+
+
 @pytest.mark.finding("T3")
 @pytest.mark.parametrize(
     "fault", ["warning", "no lockfile", "torn lockfile", "other package", "no dependency", "empty package.json"]
