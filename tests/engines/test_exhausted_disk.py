@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import takewhile
 
 import pytest
 
-from holdfast import Fenced, NotAcquired, Unavailable, connect
+from holdfast import Fenced, NotAcquired, NotOwner, Unavailable, connect
 from holdfast.guards import FileGuard
 from holdfast.rules.guard import Stamp
 from holdfast.testing import eventually
@@ -52,6 +52,16 @@ def refused(call, reason):
     with pytest.raises(Unavailable) as trouble:
         call()
     assert (trouble.value.reason, trouble.value.outcome) == (reason, "not started")
+
+
+@contextmanager
+def suppress_finished():
+    """Ignore the refusal of an ack that the keeper has delivered meanwhile, and no other."""
+    try:
+        yield
+    except NotOwner as error:
+        if "already acked" not in str(error):
+            raise
 
 
 def until_refused(call, most=2000):
@@ -114,7 +124,10 @@ def test_on_a_full_disk_a_queue_keeps_what_it_acknowledged(face_of, disk):
 
 
 def test_an_ack_that_a_full_disk_refused_can_be_repeated(face_of, disk):
-    """The message is acked once and not delivered again; the session of the consumer lives on."""
+    """The message is acked once and not delivered again; the session of the consumer lives on.
+
+    The keeper repeats a refused ack by itself, and may do so before the program does.
+    """
     client = face_of("sqlite").connect()
     queue = client.queue("jobs", codec="bytes")
     sent = {queue.publish(b"small") for _ in range(40)}
@@ -125,7 +138,9 @@ def test_an_ack_that_a_full_disk_refused_can_be_repeated(face_of, disk):
         disk.fill()
         acked = until_refused(lambda number: received[number].ack())
         disk.empty()
-        for message in received[len(acked) :]:
+        with suppress_finished():
+            received[len(acked)].ack()
+        for message in received[len(acked) + 1 :]:
             message.ack()
 
         assert {message.id for message in received} == sent

@@ -86,6 +86,8 @@ class Loop:
                 del self._lanes.queue
 
     def close(self):
+        if self.loop.is_closed():  # several conftests may close it
+            return
         for task in self._tasks:
             task.cancel()
         self.loop.call_soon_threadsafe(self.loop.stop)
