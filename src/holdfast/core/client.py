@@ -16,7 +16,7 @@ from holdfast import config
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.keeper.keeper import Keeper
 from holdfast.core.keeper.restart_guard import RestartGuard
-from holdfast.core.lease.state import HELD, PENDING
+from holdfast.core.lease.state import HELD, PENDING, lose_all
 from holdfast.core.limit.local import LocalLimits
 from holdfast.core.resend import WIRE_NS, raise_public
 from holdfast.core.step import Ready
@@ -236,8 +236,8 @@ class Client:
         self.transport.wake_all()
         await self._sleep_until(lambda: not self._pending(), self.clock.now_ns() + WIRE_NS)
         self._left = self._held_names()
-        for lease in self.keeper.live_leases():
-            lease.lose(LossReason.CLOSED)  # only for the holder: on the engine, the lease expires by its ttl
+        # Only for the holders: on the engine, the leases expire by their ttls.
+        lose_all(self, [(lease, LossReason.CLOSED, "") for lease in self.keeper.live_leases()])
         self.keeper.stop()
         await self._sleep_until(self.keeper.stopped, self.clock.now_ns() + 2 * WIRE_NS)
         try:

@@ -345,9 +345,14 @@ class Keeper:
         """Report the losses of an exchange that lasts beyond a deadline, until it has ended."""
         while self._watches_losses:
             while self._in_exchange and not self._stopping:
-                self._report_expired()
-                held = [lease.deadline_ns for lease in self.live_leases() if lease.state is HELD]
-                run(self._loss_waker.wait(min([*held, self._clock.now_ns() + _POLL_NS])))
+                wake_ns = self._clock.now_ns() + _POLL_NS
+                try:
+                    self._report_expired()
+                    held = [lease.deadline_ns for lease in self.live_leases() if lease.state is HELD]
+                    wake_ns = min([*held, wake_ns])
+                except BaseException as error:  # no error may end the thread
+                    self.reporter.log_error("holdfast: unexpected error in a report of losses", error)
+                run(self._loss_waker.wait(wake_ns))
             self._watches_losses = False
             # The keeper may have begun another exchange before that, and started no thread.
             self._watches_losses = self._in_exchange and not self._stopping

@@ -122,9 +122,11 @@ class Reporter:
             self._thread = thread = threading.Thread(target=self._work, name="holdfast-reporter", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # the machine has no room for a thread: this thread reports
+            except RuntimeError:
                 self._thread = None
-                self._run_all()
+            else:
+                return
+        self._run_all()  # the machine has no room for a thread: this thread reports
 
     def _work(self) -> None:
         while True:

@@ -285,3 +285,19 @@ def test_a_lease_that_the_engine_lost_is_reported_after_a_resent_acquire(face):
 
     with pytest.raises(LeaseLost):
         lease.release()
+
+
+@together
+@pytest.mark.finding("X6")
+def test_one_unanswered_renewal_loses_no_lease(face):
+    """After an exchange without an answer, the keeper has time for a second one."""
+    events = []
+    client = face.connect(observer=events.append)
+    wire = face.wire(client)
+    with client.lock("x", ttl=1.5) as lease:
+        for count in range(1, 3):
+            wire.fail(Renew, 1, hangs=True)
+            eventually(lambda n=count: sum(event.kind == "renewal_failed" for event in events) >= n, 20)
+            before = len(events)
+            eventually(lambda n=before: any(event.kind.startswith("renewed") for event in events[n:]) or lease.lost, 20)
+        assert not lease.lost
