@@ -221,17 +221,10 @@ class LeaseCore:
         lose_all(self.client, ((self, reason, detail),), since=since)
 
     def begin_loss(self, reason: str, detail: str, since: LeaseState) -> bool:
-        """held -> losing; return false if the lease was in another state than `since`."""
-        guard = self.client.guard
-        if not guard.acquire(timeout=TELL_S):
-            return False  # a signal handler has interrupted the owner of the guard, and blocks: the keeper comes back
-        try:
-            if self.state is not since:
-                return False
-            self.state, self._loss_cause = LOSING, (LossReason(reason), detail)
-        finally:
-            guard.release()
-        self.client.keeper.forget(self)
+        """held -> losing, under the guard; return false if the lease was in another state than `since`."""
+        if self.state is not since:
+            return False
+        self.state, self._loss_cause = LOSING, (LossReason(reason), detail)
         return True
 
     def loss_event(self) -> tuple[str, str, int | None, float, str]:
@@ -377,11 +370,18 @@ def lose_all(client: Client, losses: Sequence[tuple[LeaseCore, str, str]], *, si
     The observer hears of all losses, then the leases are lost, then each `on_loss` runs. An observer that blocks delays
     the second step by `TELL_S` at most.
     """
+    if not client.guard.acquire(timeout=TELL_S):
+        return  # a signal handler has interrupted the owner of the guard, and blocks: the keeper comes back
     lost: list[LeaseCore] = []
     try:
-        for lease, reason, detail in losses:
-            if lease.begin_loss(reason, detail, since):
-                lost.append(lease)
+        try:
+            for lease, reason, detail in losses:
+                if lease.begin_loss(reason, detail, since):
+                    lost.append(lease)
+        finally:
+            client.guard.release()
+        for lease in lost:
+            client.keeper.forget(lease)
         if lost:
             reporter = client.keeper.reporter
             reporter.tell([partial(reporter.emit_here, *lease.loss_event()) for lease in lost])
