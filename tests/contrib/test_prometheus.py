@@ -385,6 +385,8 @@ def test_a_lease_that_is_collected_while_a_metric_is_locked_deadlocks_nothing(sc
     with holdfast.connect(url, observer=scraped.observer) as hf:
         cycle = [hf.lock("orders/1", ttl=0.6).acquire()]
         cycle.append(cycle)
+        cycles = [cycle]
+        del cycle
         ended = threading.Event()
 
         def collect():
@@ -392,9 +394,12 @@ def test_a_lease_that_is_collected_while_a_metric_is_locked_deadlocks_nothing(sc
                 gc.collect()
             ended.set()
 
-        del cycle
-        threading.Thread(target=collect, daemon=True).start()
-        with pytest.warns(ResourceWarning, match="was dropped"):
+        def drop():
+            cycles.clear()
+            threading.Thread(target=collect, daemon=True).start()
             assert ended.wait(10)
+
+        with pytest.warns(ResourceWarning, match="was dropped"):
+            drop()
         eventually(lambda: scraped.value("holdfast_abandoned_total", family="orders") == 1, 10)
         assert scraped.value("holdfast_held", family="orders") == 0

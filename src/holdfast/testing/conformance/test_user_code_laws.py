@@ -270,6 +270,8 @@ def test_a_lease_that_is_collected_under_a_lock_of_the_observer_deadlocks_nothin
     standing = kept(client)
     cycle = [client.lock("x", ttl=TTL).acquire()]
     cycle.append(cycle)
+    cycles = [cycle]
+    del cycle
     ended = threading.Event()
 
     def collect():
@@ -277,10 +279,13 @@ def test_a_lease_that_is_collected_under_a_lock_of_the_observer_deadlocks_nothin
             gc.collect()
         ended.set()
 
-    del cycle
-    threading.Thread(target=collect, daemon=True).start()
-    with pytest.warns(ResourceWarning, match="'x' was dropped"):
+    def drop():
+        cycles.clear()
+        threading.Thread(target=collect, daemon=True).start()
         assert ended.wait(10)
+
+    with pytest.warns(ResourceWarning, match="'x' was dropped"):
+        drop()
     eventually(lambda: "abandoned" in kinds, 10)
     held(standing)
 
