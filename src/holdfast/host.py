@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
-import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-T = TypeVar("T")
-_TRIES, _NAP_S = 25, 0.02
 
 # The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all other characters as
 # they are.
@@ -92,37 +82,6 @@ def _clock_shift() -> str:
         return ""  # this kernel has no time namespaces
     clock, seconds, nanoseconds = next(line.split() for line in lines if line.startswith("boottime"))
     return "" if (seconds, nanoseconds) == ("0", "0") else f"{clock}{int(seconds):+d}.{int(nanoseconds):09d}"
-
-
-def share_with_group(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
-    """Give a file or folder the group and the mode of the folder it lies in, whatever umask and group its creator has.
-
-    A folder passes its group on to new files inside it (setgid), and is not writable for all users.
-    """
-    parent, own = os.stat(folder), os.stat(what)
-    is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(parent.st_mode & stat.S_IWGRP)
-    if is_shared and own.st_gid != parent.st_gid:
-        with contextlib.suppress(PermissionError):  # the creator does not belong to that group
-            os.chown(what, -1, parent.st_gid)
-    mode = parent.st_mode & 0o2775 | 0o700 if is_folder else parent.st_mode & 0o666 | 0o600
-    os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
-
-
-def retry_denied(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
-    """Call `make`; repeat it for half a second if permission is denied, because another process may be about to share
-    a new folder.
-
-    A network filesystem remembers for half a minute that a folder denied access, and asks the server again when a
-    process opens the folder: so this function opens `folders`, the folders on the path.
-    """
-    for _ in range(_TRIES):
-        with contextlib.suppress(PermissionError):
-            return make()
-        time.sleep(_NAP_S)
-        for folder in folders:
-            with contextlib.suppress(OSError):
-                os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    return make()
 
 
 _REASONS = {

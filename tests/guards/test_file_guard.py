@@ -13,6 +13,7 @@ from holdfast import Fenced, InvalidConfig, Unavailable, failpoints
 from holdfast.aio import guards as aio_guards
 from holdfast.guards import FileGuard, Stamp
 from holdfast.testing import eventually
+from tests.support.other_users import ANN, MALLORY, TEAM, as_user, give_to, need_root, public_directory
 
 CHILDREN = f"{os.path.dirname(__file__)}/file_writers.py"
 FIVE, SIX = Stamp(5, "of five"), Stamp(6, "of six")
@@ -252,3 +253,92 @@ def test_the_children_of_a_killed_writer_do_not_keep_its_lock(path, holdfast_wor
         os.kill(child, signal.SIGKILL)
 
     assert path.read_text() == "new"
+
+
+@pytest.mark.finding("S5")
+def test_the_content_is_never_readable_for_more_users_than_the_file(path, monkeypatch):
+    """Another user could read the draft of a private file before it got its mode."""
+    path.write_text("old")
+    path.chmod(0o600)
+    created, open_file = {}, os.open
+
+    def opened(name, flags, *mode, **where):
+        descriptor = open_file(name, flags, *mode, **where)
+        if flags & os.O_CREAT:
+            created[os.path.basename(name)] = os.fstat(descriptor).st_mode & 0o777
+        return descriptor
+
+    monkeypatch.setattr(os, "open", opened)
+    FileGuard(path).write(FIVE, "new")
+
+    assert created == {".report.txt.guard.lock": 0o600, ".report.txt.guard.new": 0o600}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.finding("S5")
+def test_the_record_with_the_token_is_for_the_writers_of_the_directory_only(path, tmp_path):
+    """The token of a live lease is no business of a reader of the file."""
+    modes = []
+    for mode in (0o755, 0o775, 0o777):
+        tmp_path.chmod(mode)
+        for file in tmp_path.glob(".report.txt.guard*"):
+            file.unlink()
+        FileGuard(path).write(FIVE, "content")
+        modes.append({file.stat().st_mode & 0o777 for file in tmp_path.glob(".report.txt.guard*")})
+
+    assert modes == [{0o600}, {0o660}, {0o600}]
+
+
+@pytest.mark.finding("S5")
+@pytest.mark.parametrize("trap", ["fifo", "link", "foreign"])
+@pytest.mark.parametrize("name", ["report.txt", ".report.txt.guard", ".report.txt.guard.lock", ".report.txt.guard.new"])
+def test_a_planted_file_is_refused_by_name_and_stays(name, trap):
+    """A FIFO would hang the guard, a link would lead elsewhere, and another user could change the record."""
+    if trap == "foreign":
+        need_root()
+    with public_directory(0o777) as folder:
+        path, planted = folder / "report.txt", folder / name
+        (folder.parent / "secret").write_text("secret")
+        guard = FileGuard(path)
+        if trap == "fifo":
+            os.mkfifo(planted)
+        elif trap == "link":
+            planted.symlink_to(folder.parent / "secret")
+        else:
+            planted.write_text('{"v": 1, "fence": 0, "token": ""}')
+            give_to(MALLORY, planted, 0o666)
+        before = planted.lstat()
+        raised = []
+
+        def write():
+            try:
+                guard.write(FIVE, "new")
+            except PermissionError as error:
+                raised.append(error)
+
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        writer.join(10)
+
+        assert not writer.is_alive()
+        assert [error.filename for error in raised] == [str(planted)]
+        assert f"user {before.st_uid}" in str(raised[0])
+        after = planted.lstat()
+        assert (after.st_ino, after.st_mode, after.st_size) == (before.st_ino, before.st_mode, before.st_size)
+        assert (folder.parent / "secret").read_text() == "secret"
+
+
+def test_a_file_of_another_group_does_not_become_readable_for_the_writers_group():
+    """A writer outside the group of the file cannot keep the group: its own group gets no more than all users get."""
+    need_root()
+    with public_directory(0o777) as folder:
+        path = folder / "report.txt"
+        path.write_text("old")
+        os.chown(path, ANN, TEAM)
+        path.chmod(0o640)
+        status = as_user(ANN, lambda: FileGuard(path).write(FIVE, "new"))
+
+        assert status == 0
+        assert path.read_text() == "new"
+        found = path.stat()
+        assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (ANN, ANN, 0o600)

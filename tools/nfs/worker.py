@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast import host as machine
+from holdfast import shared_files
 
 if TYPE_CHECKING:
     from holdfast import Lease
@@ -133,7 +133,7 @@ def become(user: int, group: int, umask: int) -> None:
             client.lock("x").acquire(timeout=0.05)
         client.build_once(folder, "k", lambda staging: (staging / "first").touch())
         client.close()
-    machine._TRIES = 250  # noqa: SLF001 - the test opens a folder more slowly than a user that has just created it
+    shared_files._TRIES = 250  # noqa: SLF001 - the test opens a folder more slowly than a user that has just created it
     os.setgroups([group])
     os.setgid(user)
     os.setuid(user)

@@ -26,8 +26,9 @@ from holdfast.contrib.npm_runs import NpmRuns, npm_environment, npm_error
 from holdfast.core.build.build_dir import RECORD, BuildDir, BuildResult
 from holdfast.core.lease.lock import TTL_S
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
-from holdfast.host import share_with_group, unavailable_error
+from holdfast.host import unavailable_error
 from holdfast.names import new_token
+from holdfast.shared_files import share_with_group
 
 if TYPE_CHECKING:
     from holdfast.blocking import Holdfast

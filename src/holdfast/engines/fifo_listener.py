@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from holdfast.engines.wakeups import WaiterRegistry
+    from holdfast.shared_files import Folder
 
-_MODE = 0o600
 
-
-def wake_session(path: str, token: str) -> None:
-    """Wake the waiter with this token in a session of another process, whose pipe is at `path`."""
+def wake_session(folder: Folder, name: str, token: str) -> None:
+    """Wake the waiter with this token in a session of another process, which has the pipe with this name."""
     try:
-        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        pipe = folder.open_wakeups(name)
     except OSError:
         return  # no listener: the client is dead, or has not opened its pipe yet and will send its command again
     try:
@@ -39,9 +38,9 @@ def wake_session(path: str, token: str) -> None:
 class FifoListener:
     """The thread that reads the wake-ups of one session, and notices the end of processes that its waiters wait for."""
 
-    def __init__(self, path: str, waiter_registry: WaiterRegistry, mode: int = _MODE) -> None:
-        self.path = path
-        self._mode = mode
+    def __init__(self, folder: Folder, name: str, waiter_registry: WaiterRegistry) -> None:
+        self.path = f"{folder.path}/{name}"
+        self._folder, self._name = folder, name
         self._waiter_registry = waiter_registry
         self._guard = threading.Lock()
         self._watched: dict[int, int] = {}  # by pid: its descriptor
@@ -52,11 +51,7 @@ class FifoListener:
 
     def open(self) -> None:
         """Create the pipe and start the thread; after an error, `close` cleans up."""
-        with contextlib.suppress(FileExistsError):
-            os.mkfifo(self.path, self._mode)
-            os.chmod(self.path, self._mode)  # restore the bits that the umask removed
-        # Open for reading and writing, so that the pipe never ends when its last writer closes it.
-        self._pipe = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._pipe = self._folder.open_fifo(self._name)
         self._stop, self._stopper = os.pipe()
         self._selector.register(self._pipe, selectors.EVENT_READ)
         self._selector.register(self._stop, selectors.EVENT_READ)
@@ -107,9 +102,11 @@ class FifoListener:
         _close(self._stopper)
         if self._thread.is_alive():
             self._thread.join()
+        is_open = self._pipe >= 0
         self._close_all()
         with contextlib.suppress(OSError):
-            os.unlink(self.path)
+            if is_open:  # otherwise the name may be a file of another user
+                self._folder.remove(self._name)
 
     def forked(self) -> None:
         """In a forked child: close the descriptors; the thread and the pipe belong to the parent."""
@@ -120,12 +117,6 @@ class FifoListener:
         self._selector.close()
         for descriptor in (self._stop, self._pipe, *self._watched.values()):
             _close(descriptor)
-
-    @staticmethod
-    def remove(path: str) -> None:
-        """Remove the pipe of a dead session."""
-        with contextlib.suppress(OSError):
-            os.unlink(path)
 
 
 class LazyFifoListener:

@@ -8,14 +8,17 @@ then the child has no lock, and a later use of the descriptor in the child does 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.shared_files import Folder
 
 _open: set[int] = set()
 
 
-def opened(path: Path, mode: int) -> int:
+def opened(folder: Folder, name: str) -> int:
     """Open the file, create it if necessary, and return the descriptor."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    descriptor = folder.open_or_create(name)
     _open.add(descriptor)
     return descriptor
 

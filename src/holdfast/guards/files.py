@@ -7,10 +7,10 @@ under the new fence: no write was acknowledged, and no older holder can write an
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
-import stat
 import time
 from contextlib import contextmanager
 from functools import wraps
@@ -23,6 +23,7 @@ from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.guards import file_locks
 from holdfast.host import unavailable_error
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
+from holdfast.shared_files import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ _T = TypeVar("_T")
 _LAYOUT = 1
 _PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 _NAME_MAX = 255
+_RECORD_MAX = 65536
 
 
 def _reported(method: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -61,9 +63,9 @@ class FileGuard:
             raise InvalidConfig("path", path, "it is a directory; give the path of a file")
         # Every symbolic link to the file uses the same record.
         self.path = Path(os.path.realpath(given))
-        self._record = self.path.with_name(f".{self.path.name}.guard")
-        self._lock = self.path.with_name(f".{self.path.name}.guard.lock")
-        if len(os.fsencode(self._lock.name)) > _NAME_MAX:
+        self._name = self.path.name
+        self._record = f".{self._name}.guard"
+        if len(os.fsencode(f"{self._record}.lock")) > _NAME_MAX:
             raise InvalidConfig("path", path, "its name is too long: the guard adds 12 bytes for its own files")
         self._timeout = timeout
         self._timeout_ns = timeout_ns(timeout)
@@ -75,15 +77,15 @@ class FileGuard:
         if not isinstance(content, bytes | str):
             raise InvalidConfig("content", content, "it must be bytes, or text (stored as UTF-8)")
         data = content if isinstance(content, bytes) else content.encode()
-        with self._admitting(stamp):
-            self._replace(self.path, data)
+        with self._admitting(stamp) as folder:
+            self._replace(folder, self._name, data)
 
     @_reported
     def delete(self, lease: Bearer) -> None:
         """Remove the file, if it exists, or raise `Fenced` if `lease` is outdated; the record stays."""
-        with self._admitting(stamp_of(lease)):
-            self.path.unlink(missing_ok=True)
-            self._sync_directory()
+        with self._admitting(stamp_of(lease)) as folder:
+            folder.remove(self._name)
+            folder.sync()
 
     @_reported
     def admit(self, lease: Bearer) -> None:
@@ -94,8 +96,15 @@ class FileGuard:
     @_reported
     def newest(self) -> Stamp:
         """Return the newest stamp; fence 0 if there is none."""
+        folder = Folder(self.path.parent)
         try:
-            text = self._record.read_bytes()
+            return self._newest(folder)
+        finally:
+            folder.close()
+
+    def _newest(self, folder: Folder) -> Stamp:
+        try:
+            text = folder.read(self._record, _RECORD_MAX)
         except FileNotFoundError:
             return UNSEEN
         try:
@@ -104,22 +113,27 @@ class FileGuard:
                 return stamp_of(Stamp(record["fence"], record["token"]))
         except (ValueError, LookupError, TypeError):
             pass
-        raise Unavailable(str(self.path), UnavailableReason.CORRUPT, f"{self._record} is not a record of this version")
+        record_path = self.path.with_name(self._record)
+        raise Unavailable(str(self.path), UnavailableReason.CORRUPT, f"{record_path} is not a record of this version")
 
     @contextmanager
-    def _admitting(self, stamp: Stamp) -> Iterator[None]:
-        with self._locked():
-            newest = self.newest()
-            if admitted(str(self.path), newest, stamp) != newest:
-                record = {"v": _LAYOUT, "fence": stamp.fence, "token": stamp.token}
-                self._replace(self._record, json.dumps(record).encode())
-            failpoints.point("guard.admitted")
-            yield
+    def _admitting(self, stamp: Stamp) -> Iterator[Folder]:
+        folder = Folder(self.path.parent)
+        try:
+            with self._locked(folder):
+                newest = self._newest(folder)
+                if admitted(str(self.path), newest, stamp) != newest:
+                    record = {"v": _LAYOUT, "fence": stamp.fence, "token": stamp.token}
+                    self._replace(folder, self._record, json.dumps(record).encode())
+                failpoints.point("guard.admitted")
+                yield folder
+        finally:
+            folder.close()
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, folder: Folder) -> Iterator[None]:
         # The lock file is never removed: a lock on a removed file would exclude no other process.
-        descriptor = file_locks.opened(self._lock, 0o666)
+        descriptor = file_locks.opened(folder, f"{self._record}.lock")
         try:
             self._wait_for(descriptor)
             try:
@@ -144,27 +158,30 @@ class FileGuard:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _replace(self, path: Path, data: bytes) -> None:
+    def _replace(self, folder: Folder, name: str, data: bytes) -> None:
         """Replace the file atomically; the new content is on the disk when this returns."""
-        # One draft is enough under the lock. The next writer overwrites the draft of a killed writer.
-        draft = self.path.with_name(f".{self.path.name}.guard.new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        # One draft is enough under the lock. The next writer removes the draft of a killed writer.
+        draft = f"{self._record}.new"
+        with contextlib.suppress(FileNotFoundError):
+            folder.check(draft, folder.status(draft))
+            folder.remove(draft)
+        descriptor = folder.create(draft) if name == self._record else self._create_like(folder, draft, name)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            if path.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-            os.fsync(file.fileno())
-        failpoints.point("guard.before-replace")
-        draft.replace(path)
-        self._sync_directory()
-
-    def _sync_directory(self) -> None:
-        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        failpoints.point("guard.before-replace")
+        folder.rename(draft, name)
+        folder.sync()
+
+    def _create_like(self, folder: Folder, draft: str, name: str) -> int:
+        """Create the draft with the group and the mode of the file that it will replace."""
+        try:
+            status = folder.status(name)
+        except FileNotFoundError:
+            return folder.create_like(draft, None)
+        folder.check(name, status, any_mode=True)
+        return folder.create_like(draft, status)
 
     def __repr__(self) -> str:
         return f"<guard of {self.path}>"

@@ -47,6 +47,14 @@ class Caveat(NamedTuple):
     shown_by: str
 
 
+# Of an engine that keeps its leases in files.
+MOVABLE = Caveat(
+    "all users of this host can write to the directory, and it has no sticky bit: each of them can move the leases "
+    "away, and the next client then starts without them; run chmod o-w or chmod +t on the directory",
+    "tests/engines/test_squatting.py::test_a_directory_whose_files_all_users_can_move_gets_a_caveat",
+)
+
+
 class Promise(NamedTuple):
     """The guarantees that a program may rely on: print it, compare it, or refuse to start without it.
 

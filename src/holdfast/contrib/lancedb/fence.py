@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.errors import Unavailable, UnavailableReason
+from holdfast.errors import HoldfastError, Unavailable, UnavailableReason
 from holdfast.guards import file_locks
-from holdfast.host import share_with_group, unavailable_error
+from holdfast.host import unavailable_error
 from holdfast.rules.guard import Stamp, admitted
+from holdfast.shared_files import Folder
 
 ENGINE = "lancedb"
 STANDSTILL_S = 10.0
@@ -56,10 +57,15 @@ class FenceFile:
 
     def newest(self) -> int:
         """Return the newest fence; 0 if there is none."""
+        folder = None
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            folder = Folder(os.path.realpath(self.path.parent))
+            descriptor = folder.open(self.path.name)
         except FileNotFoundError:
             return 0
+        finally:
+            if folder is not None:
+                folder.close()
         try:
             return self._read(descriptor)[0]
         finally:
@@ -67,15 +73,24 @@ class FenceFile:
 
     def _locked(self) -> int:
         """Return a locked descriptor. If the lock stays taken, raise `Unavailable` with the name of its holder."""
+        try:
+            folder = Folder(os.path.realpath(self.path.parent))
+            try:
+                return self._locked_in(folder)
+            finally:
+                folder.close()
+        except OSError as error:
+            if isinstance(error, HoldfastError):
+                raise
+            raise unavailable_error(ENGINE, error) from error
+
+    def _locked_in(self, folder: Folder) -> int:
         until = time.monotonic() + self._standstill_s
         while True:
-            try:
-                descriptor = file_locks.opened(self.path, 0o600)
-            except OSError as error:
-                raise unavailable_error(ENGINE, error) from error
+            descriptor = file_locks.opened(folder, self.path.name)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_there(descriptor):
+                if self._is_there(folder, descriptor):
                     return descriptor
             except BlockingIOError:
                 if time.monotonic() >= until:
@@ -89,13 +104,11 @@ class FenceFile:
             file_locks.close(descriptor)
             time.sleep(_PAUSE_S)
 
-    def _is_there(self, descriptor: int) -> bool:
+    def _is_there(self, folder: Folder, descriptor: int) -> bool:
         """Return whether the locked file is still the one at the path."""
         mine = os.fstat(descriptor)
-        if not mine.st_size:
-            share_with_group(descriptor, self.path.parent)
         try:
-            found = os.stat(self.path)
+            found = folder.status(self.path.name)
         except FileNotFoundError:
             return False
         return (mine.st_dev, mine.st_ino) == (found.st_dev, found.st_ino)

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 
 from holdfast import failpoints
 from holdfast.errors import InvalidConfig, InvalidName
-from holdfast.host import retry_denied, share_with_group, unavailable_error
+from holdfast.host import unavailable_error
 from holdfast.names import is_unicode, new_token
+from holdfast.shared_files import retry_denied, share_with_group
 
 RECORD = ".holdfast-built"
 STAGING = ".holdfast-staging"

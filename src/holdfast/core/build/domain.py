@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.config import url_of
 from holdfast.core.inspection import lease_info
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
-from holdfast.host import retry_denied, share_with_group, unavailable_error
+from holdfast.host import unavailable_error
 from holdfast.names import new_token
+from holdfast.shared_files import Folder, retry_denied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from holdfast.core.client import Client
 
@@ -43,27 +44,37 @@ class LockDomain(NamedTuple):
 
 def read(directory: Path) -> LockDomain | None:
     """Return the marker, or `None`; raise `InvalidConfig` if it cannot be read, because the domain is then unknown."""
-    path = directory / MARKER
-    open_marker = partial(os.open, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        descriptor = retry_denied(open_marker, directory)
+        text = retry_denied(partial(_read, directory), directory)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unavailable_error("directory", error) from error
     try:
-        marker = json.loads(os.read(descriptor, _MARKER_MAX_BYTES))
+        marker = json.loads(text)
         if marker["v"] != _LAYOUT:
             rule = f"its marker has layout version {marker['v']}, but this library reads {_LAYOUT}: upgrade the library"
             raise InvalidConfig("directory", str(directory), rule)
         return LockDomain(str(marker["id"]), str(marker["engine"]), str(marker["place"]))
-    except (ValueError, LookupError, TypeError, OSError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, InvalidConfig):
             raise
         rule = f"its marker {MARKER} cannot be read; repair it, or stop all users of the directory and remove it"
         raise InvalidConfig("directory", str(directory), rule) from error
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[Folder]:
+    folder = Folder(os.path.realpath(directory), readable=True)
+    try:
+        yield folder
     finally:
-        os.close(descriptor)
+        folder.close()
+
+
+def _read(directory: Path) -> bytes:
+    with _opened(directory) as folder:
+        return folder.read(MARKER, _MARKER_MAX_BYTES)
 
 
 async def enter(client: Client, directory: Path, run_blocking: RunBlocking) -> LockDomain:
@@ -102,14 +113,9 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
 
     The marker is complete before it gets its name, and the link does not replace an existing marker.
     """
-    draft = directory / f"{MARKER}.{new_token()}"
+    draft, text = f"{MARKER}.{new_token()}", json.dumps({"v": _LAYOUT, **domain._asdict()})
     try:
-        with retry_denied(partial(draft.open, "x", encoding="utf-8"), directory) as file:
-            json.dump({"v": _LAYOUT, **domain._asdict()}, file)
-            file.flush()
-            share_with_group(file.fileno(), directory)
-            os.fsync(file.fileno())
-        os.link(draft, directory / MARKER)
+        retry_denied(partial(_publish, directory, draft, text.encode()), directory)
     except OSError as error:
         # The first process removes all drafts; on a network filesystem, even the draft that this process is writing.
         found = read(directory)
@@ -122,15 +128,23 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
             raise unavailable_error("directory", error) from error
     else:
         return domain
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
     return _mark(directory, domain)  # another process created the marker, and then it was removed
+
+
+def _publish(directory: Path, draft: str, text: bytes) -> None:
+    with _opened(directory) as folder:
+        folder.write_new(draft, text, lasting=True)
+        try:
+            folder.link(draft, MARKER)
+        finally:
+            with contextlib.suppress(OSError):
+                folder.remove(draft)
 
 
 def tidy(directory: Path) -> None:
     """Remove drafts of the marker. The marker exists by now, so no draft can become it any more."""
-    with contextlib.suppress(OSError):
-        for entry in os.listdir(directory):
+    with contextlib.suppress(OSError), _opened(directory) as folder:
+        for entry in os.listdir(folder.descriptor):
             if entry.startswith(f"{MARKER}."):
-                os.unlink(directory / entry)
+                folder.check(entry, folder.status(entry))
+                folder.remove(entry)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import stat
 from typing import TYPE_CHECKING
 
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.engines.admin import EngineReport, Fact, NamePage
-from holdfast.engines.fifo_listener import FifoListener
 from holdfast.engines.files import codec
-from holdfast.engines.files.log import VersionLog
-from holdfast.engines.files.root import DIRECTORY, UNFINISHED
+from holdfast.engines.files.log import VersionLog, drop_draft
+from holdfast.engines.files.root import UNFINISHED, drop_unfinished
 from holdfast.engines.files.sessions import clear, look
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from holdfast.engines.files.clocks import Clocks
@@ -39,7 +38,7 @@ def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
         try:
             version = log.read()
             name = codec.read(version.body, clocks).name if version.number else ""
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, Unavailable):
             continue  # a draft, or a folder that holdfast did not write
         finally:
             log.close()
@@ -54,20 +53,19 @@ def sweep(root: Root, clocks: Clocks, wall_us: int) -> None:
     with contextlib.suppress(OSError):
         for folder in _some(os.listdir(root.leases)):
             if folder.startswith("."):
-                _drop_draft(root.leases, folder, wall_us)
+                _drop_draft(root, folder, wall_us)
             else:
                 _forget(root, clocks, folder, wall_us)
         for client in _some(os.listdir(root.clients)):
             _clear_dead_client(root, clocks, client.removesuffix(_WAKE), wall_us)
-        for entry in os.listdir(root.home):
-            if entry.startswith(UNFINISHED) and _is_old(f"{root.home}/{entry}", None, wall_us):
-                FifoListener.remove(f"{root.home}/{entry}")
-                shutil.rmtree(f"{root.home}/{entry}", ignore_errors=True)
+        for entry in os.listdir(root.home_folder.descriptor):
+            if entry.startswith(UNFINISHED) and _is_old(root.home_folder.status(entry), wall_us):
+                drop_unfinished(root.home_folder, entry)
 
 
-def _is_old(path: str, folder: int | None, wall_us: int) -> bool:
+def _is_old(status: os.stat_result, wall_us: int) -> bool:
     """Return true if the file was last changed an hour ago or earlier, by the calendar of the file server."""
-    return wall_us - os.stat(path, dir_fd=folder, follow_symlinks=False).st_mtime_ns // NS_PER_US >= _HOUR_US
+    return wall_us - status.st_mtime_ns // NS_PER_US >= _HOUR_US
 
 
 def _some(entries: list[str]) -> list[str]:
@@ -82,9 +80,7 @@ def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
     log = VersionLog(root, folder)
     try:
         version = log.read()
-        for draft in log.drafts():
-            if _is_old(f"{folder}/{draft}", root.leases, wall_us):
-                os.unlink(f"{folder}/{draft}", dir_fd=root.leases)
+        log.clear_drafts(lambda status: _is_old(status, wall_us))
         if version.number == 0:
             log.forget()
             return
@@ -96,37 +92,30 @@ def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
         age_us = wall_us - log.written_ns(version.number) // NS_PER_US
         if now_us - record.touched_us >= memory_us or age_us >= max(_DAY_US, memory_us):
             log.forget()
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, Unavailable):
         return
     finally:
         log.close()
 
 
-def _drop_draft(folder: int, name: str, wall_us: int) -> None:
+def _drop_draft(root: Root, name: str, wall_us: int) -> None:
     """Remove a folder that a client made an hour ago or earlier and never renamed into place."""
     with contextlib.suppress(OSError):
-        if not _is_old(name, folder, wall_us):
-            return
-        draft = os.open(name, DIRECTORY, dir_fd=folder)
-        try:
-            for entry in os.listdir(draft):
-                os.unlink(entry, dir_fd=draft)
-        finally:
-            os.close(draft)
-        os.rmdir(name, dir_fd=folder)
+        if _is_old(root.leases_folder.status(name), wall_us):
+            drop_draft(root, name)
 
 
 def _clear_dead_client(root: Root, clocks: Clocks, client: str, wall_us: int) -> None:
     """Remove the files of a client that died an hour ago or earlier; until then its file proves its death to others."""
     with contextlib.suppress(OSError):
-        status = os.stat(client, dir_fd=root.clients, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode) or not _is_old(client, root.clients, wall_us):
+        status = root.clients_folder.status(client)
+        if not stat.S_ISREG(status.st_mode) or not _is_old(status, wall_us):
             return
         seen = look(root, clocks, client)
         now_us = SYSTEM.now_ns() // NS_PER_US
         if seen.gone or (seen.pid == 0 and now_us - seen.heartbeat_us > _HOUR_US):
             clear(root, client)
-            FifoListener.remove(f"{root.home}/clients/{client}{_WAKE}")
+            root.clients_folder.remove(f"{client}{_WAKE}")
 
 
 def examine(root: Root, clocks: Clocks) -> EngineReport:

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 LAYOUT = 2
 _MEMORY_US = 60_000_000  # the default, if the stored record has no value
+_TIMESTAMP = (str, int, int)
+_HOLDER = (str, str, str, int, int, bool, int, list, list)
+_WAITER = (str, str, str, int, list)
+_TOMBSTONE = (str, int, str, str, list)
+_FENCE_MAX = 1 << 53
+_NUMBER_MAX = 1 << 62
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -49,13 +55,9 @@ EMPTY = StoredRecord(Record())
 
 
 def read(body: bytes, clocks: Clocks) -> StoredRecord:
-    """Decode a stored record; raise `ValueError`, `LookupError` or `TypeError` if holdfast did not write it."""
-    stored = json.loads(body.decode())
-    if stored["layout"] != LAYOUT:
-        raise OtherLayout(f"it has layout {stored['layout']}, and this version of holdfast uses layout {LAYOUT}")
+    """Decode a stored record; raise `ValueError` if holdfast did not write it."""
+    stored = _checked(body)
     line, ended = stored["waiters"], stored["tombstones"]
-    if not all(each[1].isalnum() for each in (*line, *([stored["holder"]] if stored["holder"] else []))):
-        raise ValueError("a client id must be letters and digits, because it is the name of a file")
     waiters = [Waiter._make((*fields, clocks.began_us(Timestamp(*at)))) for *fields, at in line]
     tombstones = [
         Tombstone(token, clocks.here_us(Timestamp(*at)) + lasts_us, why, detail)
@@ -75,7 +77,50 @@ def read(body: bytes, clocks: Clocks) -> StoredRecord:
         stored["holder"],
         {each[0]: each for each in line},
         {each[0]: each for each in ended},
-        stored.get("memory", _MEMORY_US),
+        stored["memory"],
+    )
+
+
+def _checked(body: bytes) -> dict[str, Any]:
+    """Return the JSON values of a stored record, each of the type that `written` gives it; else raise `ValueError`."""
+    try:
+        stored = json.loads(body.decode())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(stored, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - the one error of a record that cannot be read
+    if stored.get("layout") != LAYOUT:
+        raise OtherLayout(
+            f"it has layout {stored.get('layout')!r:.20}, and this version of holdfast uses layout {LAYOUT}"
+        )
+    stored.setdefault("memory", _MEMORY_US)
+    holder = stored.get("holder", "")
+    holders = [] if holder is None else [holder]
+    line, ended = stored.get("waiters"), stored.get("tombstones")
+    is_complete = (
+        isinstance(line, list)
+        and isinstance(ended, list)
+        and _fits([stored.get(key) for key in ("name", "fence", "last", "at", "memory")], (str, int, str, list, int))
+        and all(_fits(each, _HOLDER) for each in holders)
+        and all(_fits(each, _WAITER) for each in line)
+        and all(_fits(each, _TOMBSTONE) for each in ended)
+    )
+    if not is_complete:
+        raise ValueError("a field is missing, or has the wrong type")
+    if not all(0 <= fence < _FENCE_MAX for fence in (stored["fence"], *(each[3] for each in holders))):
+        raise ValueError("a fence is out of range")
+    if not all(each[1].isalnum() and each[1].isascii() for each in (*line, *holders)):
+        raise ValueError("a client id must be letters and digits, because it is the name of a file")
+    return stored
+
+
+def _fits(fields: object, kinds: tuple[type, ...]) -> bool:
+    """Return true if the value is a list of these types. A list inside it is a timestamp."""
+    return (
+        isinstance(fields, list)
+        and [type(field) for field in fields] == list(kinds)
+        and all(_fits(field, _TIMESTAMP) for field in fields if type(field) is list)
+        and all(-_NUMBER_MAX < field < _NUMBER_MAX for field in fields if type(field) is int)
     )
 
 

@@ -112,7 +112,7 @@ class FileStore(Store):
             while True:
                 began_ns = SYSTEM.now_ns()
                 version = log.read()
-                before = self._read(command.name, version)
+                before = self._read(session, command.name, version, log)
                 moment = self._moment(session, command, before.record)
                 after, answer, wake = RULES[type(command)].apply(before.record, command, moment)
                 if codec.is_same(before.record, after):
@@ -134,15 +134,17 @@ class FileStore(Store):
         self._remember_waiter(session, command, answer, after)
         return _first_answer(command, answer) if unsure else answer
 
-    def _read(self, name: str, version: Version) -> codec.StoredRecord:
+    def _read(self, session: FileSession, name: str, version: Version, log: VersionLog) -> codec.StoredRecord:
         if version.number == 0:
             return codec.EMPTY
         try:
             return codec.read(version.body, self._clocks)
         except codec.OtherLayout as error:
             raise Unavailable(NAME, UnavailableReason.OTHER_LAYOUT, f"the record of {name!r}: {error}") from error
-        except (ValueError, LookupError, TypeError) as error:
-            silent_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
+        except ValueError as error:
+            # A process may not live for a minute: then the age of the file counts, by the calendar of the file server.
+            seen_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
+            silent_us = max(seen_us, session.wall_us() - log.written_ns(version.number) // NS_PER_US)
             if silent_us >= _UNREADABLE_US:
                 return codec.EMPTY
             left_s = (_UNREADABLE_US - silent_us) / 1e6
@@ -224,21 +226,18 @@ class FileStore(Store):
         if here is not None:
             here.waiter_registry.wake(holder.token)
         else:
-            wake_session(self._pipe(holder.client), holder.token)
-
-    def _pipe(self, client: str) -> str:
-        return f"{self.root.home}/clients/{client}.wake"
+            wake_session(self.root.clients_folder, _pipe(holder.client), holder.token)
 
     def listen(self, token: str) -> bool:
         session, ahead = self._session, self._ahead.pop(token, ())
         if session is None:
             return False
         return self._listener.listen(
-            ahead, lambda: FifoListener(self._pipe(session.client), self.waiter_registry, self.root.file_mode)
+            ahead, lambda: FifoListener(self.root.clients_folder, _pipe(session.client), self.waiter_registry)
         )
 
     def promise(self) -> Promise:
-        return promised(self.root.kind, network=self.root.network)
+        return promised(self.root.kind, network=self.root.network, movable=self.root.movable)
 
     def location(self) -> str:
         return self.root.location()
@@ -274,6 +273,10 @@ class FileStore(Store):
                 self._session.close()
             self._session = None
             self.root.close()
+
+
+def _pipe(client: str) -> str:
+    return f"{client}.wake"
 
 
 def _back_off(lost_writes: int, bound_ns: int) -> None:

@@ -15,13 +15,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import failpoints
-from holdfast.engines.files.root import DIRECTORY
+from holdfast.engines.files.root import NAME
+from holdfast.errors import Unavailable, UnavailableReason
 from holdfast.names import new_token
+from holdfast.shared_files import drop_folder, link, open_file, open_folder, unlink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,14 +32,16 @@ if TYPE_CHECKING:
     from holdfast.engines.files.root import Root
 
 _DIGITS = 16
+_NUMBER = re.compile(f"[0-9]{{{_DIGITS}}}").fullmatch
+_NUMBER_MAX = 10**_DIGITS - 1
 _FIRST = 1
 _BODY_MAX = 16 * 1024 * 1024
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # How many versions stay below the newest. On a network a listing may be old, but never so old that it hides this many.
 _KEEP, _KEEP_NETWORK = 4, 64
 _LOOKS = 50
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _GONE = (errno.ENOENT, errno.ESTALE)
+_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EMLINK)
 
 
 class Version(NamedTuple):
@@ -71,7 +76,7 @@ class VersionLog:
         for left in reversed(range(_LOOKS)):
             self.close()
             try:
-                self._folder = os.open(self._name, DIRECTORY, dir_fd=self._root.leases)
+                self._folder = open_folder(self._name, self._root.leases)
                 self._list()
                 if not self.numbers:
                     return NO_VERSION
@@ -90,7 +95,7 @@ class VersionLog:
             return self._write_first(body)
         private, public = f".{new_token()}", _file(base.number + 1)
         try:
-            self._root.write_new(private, body, self._folder)
+            self._root.leases_folder.write_new(private, body, inside=self._folder)
         except OSError as error:
             if error.errno in _GONE:
                 return WriteResult.LOST  # another client removed the folder meanwhile
@@ -102,13 +107,13 @@ class VersionLog:
                 visible()
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(private, dir_fd=self._folder)
+                unlink(private, self._folder)
         failpoints.point("files.after-link")
         return self._check_overtaken(base.number) if result is WriteResult.DONE else result
 
     def _link(self, private: str, public: str) -> WriteResult:
         try:
-            os.link(private, public, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            link(private, public, self._folder)
         except OSError as error:
             if error.errno == errno.EEXIST:
                 # A network filesystem that resends after a lost reply reports this error too: check whose version it
@@ -120,7 +125,7 @@ class VersionLog:
 
     def _same(self, one: str, other: str) -> bool:
         try:
-            first, second = (os.stat(name, dir_fd=self._folder, follow_symlinks=False) for name in (one, other))
+            first, second = (_status(name, self._folder) for name in (one, other))
         except OSError:
             return False
         return os.path.samestat(first, second)
@@ -138,7 +143,7 @@ class VersionLog:
             try:
                 self._list()
                 if self.numbers and self.numbers[-1] > base + 1:
-                    os.unlink(_file(base + 1), dir_fd=self._folder)
+                    unlink(_file(base + 1), self._folder)
                     return WriteResult.UNSURE
             except OSError:
                 return WriteResult.UNSURE
@@ -147,7 +152,7 @@ class VersionLog:
 
     def _exists(self, number: int) -> bool:
         try:
-            status = os.stat(_file(number), dir_fd=self._folder, follow_symlinks=False)
+            status = _status(_file(number), self._folder)
         except OSError:
             return False
         return stat.S_ISREG(status.st_mode)
@@ -163,28 +168,26 @@ class VersionLog:
                 if old >= number - keep:
                     return
                 with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # holdfast makes no folder there
-                    os.unlink(_file(old), dir_fd=self._folder)
+                    unlink(_file(old), self._folder)
 
     def _write_first(self, body: bytes) -> WriteResult:
         """Rename a folder with the first version into place; that fails unless the place is free or an empty folder."""
-        root, draft = self._root, f".{new_token()}"
-        os.mkdir(draft, root.folder_mode & 0o777, dir_fd=root.leases)
+        leases, draft = self._root.leases_folder, f".{new_token()}"
+        folder = leases.new_folder(draft)
         try:
-            folder = os.open(draft, DIRECTORY, dir_fd=root.leases)
             try:
-                if root.folder_mode & 0o070:
-                    os.fchmod(folder, root.folder_mode)
-                root.write_new(_file(_FIRST), body, folder)
+                leases.write_new(_file(_FIRST), body, inside=folder)
             finally:
                 os.close(folder)
             failpoints.point("files.before-first-version")
-            os.rename(draft, self._name, src_dir_fd=root.leases, dst_dir_fd=root.leases)
+            leases.rename(draft, self._name)
         except BaseException as error:
-            _remove(root.leases, draft)
+            drop_draft(self._root, draft)
             if isinstance(error, OSError) and error.errno in (*_TAKEN, *_GONE):
                 if error.errno in _TAKEN:
                     self._refresh_folder()
-                    self._clear_drafts()
+                    if not self.numbers:
+                        self.clear_drafts()  # they block the first version, and their writers try again
                     return WriteResult.LOST
                 return WriteResult.UNSURE  # the draft is gone: a first copy of the request renamed it
             raise
@@ -200,41 +203,46 @@ class VersionLog:
         """
         if self._root.network:
             with contextlib.suppress(OSError):
-                os.mkdir(self._name, self._root.folder_mode & 0o777, dir_fd=self._root.leases)
-                os.rmdir(self._name, dir_fd=self._root.leases)  # another client removed the folder meanwhile
+                os.close(self._root.leases_folder.new_folder(self._name))
+                drop_folder(self._name, self._root.leases, ())  # another client removed the folder meanwhile
 
-    def _clear_drafts(self) -> None:
-        """Remove drafts from a folder without a version: they block the first version, and their writers try again."""
+    def clear_drafts(self, condition: Callable[[os.stat_result], bool] = lambda _: True) -> None:
+        """Remove the unfinished versions of all clients for which the condition is true."""
         with contextlib.suppress(OSError):
-            for draft in [] if self.numbers else self.drafts():
-                os.unlink(draft, dir_fd=self._folder)
+            for draft in os.listdir(self._folder) if self._folder >= 0 else ():
+                if draft.startswith(".") and condition(_status(draft, self._folder)):
+                    unlink(draft, self._folder)
 
     def forget(self) -> None:
         """Remove the versions, from the lowest up, and the folder. A version that is added meanwhile stays."""
         with contextlib.suppress(OSError):
             for number in self.numbers:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(_file(number), dir_fd=self._folder)
-            os.rmdir(self._name, dir_fd=self._root.leases)
-
-    def drafts(self) -> list[str]:
-        """Return the unfinished versions of all clients."""
-        entries = os.listdir(self._folder) if self._folder >= 0 else []
-        return [entry for entry in entries if entry.startswith(".")]
+                    unlink(_file(number), self._folder)
+            drop_folder(self._name, self._root.leases, ())
 
     def written_ns(self, number: int) -> int:
         """Return when a client wrote the version, by the clock of the file server."""
-        return os.stat(_file(number), dir_fd=self._folder, follow_symlinks=False).st_mtime_ns
+        return _status(_file(number), self._folder).st_mtime_ns
 
     def _list(self) -> None:
         if self._root.network:
             with contextlib.suppress(OSError):
                 os.utime(self._folder)  # otherwise the listing may be that of the last tick, over NFS version 3
         entries = os.listdir(self._folder)
-        self.numbers = sorted(int(entry) for entry in entries if len(entry) == _DIGITS and entry.isdecimal())
+        self.numbers = sorted(int(entry) for entry in entries if _NUMBER(entry))
+        if self.numbers and self.numbers[-1] >= _NUMBER_MAX:
+            path = f"{self._root.home}/leases/{self._name}/{_file(self.numbers[-1])}"
+            detail = f"{path} is a version that holdfast did not make, and leaves no number for the next: remove it"
+            raise Unavailable(NAME, UnavailableReason.CORRUPT, detail)
 
     def _body(self, number: int) -> bytes:
-        descriptor = os.open(_file(number), _READ, dir_fd=self._folder)
+        try:
+            descriptor = open_file(_file(number), self._folder)
+        except OSError as error:
+            if error.errno in _NOT_A_FILE:
+                return b""  # a link or a socket: holdfast did not make it
+            raise
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _BODY_MAX:
@@ -249,12 +257,14 @@ class VersionLog:
             os.close(folder)
 
 
+def drop_draft(root: Root, name: str) -> None:
+    """Remove a folder that was to become the folder of a name: it contains nothing but the first version."""
+    root.leases_folder.drop_folder(name, (_file(_FIRST),))
+
+
 def _file(number: int) -> str:
     return f"{number:0{_DIGITS}d}"
 
 
-def _remove(parent: int, folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(f"{folder}/{_file(_FIRST)}", dir_fd=parent)
-    with contextlib.suppress(OSError):
-        os.rmdir(folder, dir_fd=parent)
+def _status(name: str, folder: int) -> os.stat_result:
+    return os.stat(name, dir_fd=folder, follow_symlinks=False)

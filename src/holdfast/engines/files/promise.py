@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.rules.promise import CLIENTS, EFFICIENCY, RESTART, Caveat, Promise
+from holdfast.rules.promise import CLIENTS, EFFICIENCY, MOVABLE, RESTART, Caveat, Promise
 
 _TESTS = "tests/engines/files"
 _CAVEATS = (
@@ -28,8 +28,12 @@ _NETWORK_CAVEATS = (
 )
 
 
-def promised(kind: str, *, network: bool) -> Promise:
-    """Return the promise of a directory on that type of filesystem; empty if the system does not report it."""
+def promised(kind: str, *, network: bool, movable: bool = False) -> Promise:
+    """Return the promise of a directory on that type of filesystem; empty if the system does not report it.
+
+    `movable`: all users of the host may move the files of the engine away.
+    """
+    caveats = (*_CAVEATS, MOVABLE) if movable else _CAVEATS
     tried = "a link that only one can win and a rename that cannot overwrite were tried there"
     if not network:
         return Promise(
@@ -43,7 +47,7 @@ def promised(kind: str, *, network: bool) -> Promise:
                 "a dead process is seen by the kernel lock it no longer has",
                 tried,
             ),
-            caveats=_CAVEATS,
+            caveats=caveats,
             unseen=() if kind else ("the type of the filesystem: this system does not report it",),
             changes=() if kind else ("make sure that the directory lies on a local disk",),
             facts=(("filesystem", kind or None),),
@@ -60,7 +64,7 @@ def promised(kind: str, *, network: bool) -> Promise:
             "the clocks of two machines are never compared",
             tried,
         ),
-        caveats=(*_CAVEATS, *_NETWORK_CAVEATS),
+        caveats=(*caveats, *_NETWORK_CAVEATS),
         unseen=("whether the file server keeps what it has confirmed when it restarts",)
         if nfs
         else (f"how {kind} behaves between two machines: it was not tested",),

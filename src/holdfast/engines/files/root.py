@@ -13,21 +13,21 @@ import errno
 import fcntl
 import os
 import stat
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.engines.files import HOME
 from holdfast.engines.files.codec import LAYOUT
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
-from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, retry_denied, unavailable_error
+from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, unavailable_error
 from holdfast.names import new_token
+from holdfast.shared_files import Folder, is_movable, retry_denied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 NAME = "file"
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-FRESH = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # How the names of temporary entries begin: a trial of the filesystem, the draft of a file.
 _TRIAL, _DRAFT = ".try.", ".draft."
 UNFINISHED = (_TRIAL, _DRAFT)
@@ -48,53 +48,60 @@ class Root:
         if self.kind.startswith(_REFUSED):
             raise InvalidConfig("url", f"file://{root}", f"the filesystem there is {self.kind}, which was not tested")
         try:
-            above = os.stat(root)
+            self.movable = is_movable(root)
         except OSError as error:
             raise unavailable_error(NAME, error) from error
-        # If the group of the directory may write there, the group shares the leases.
-        shared = above.st_mode & stat.S_IWGRP
-        self._group = above.st_gid if shared else -1
-        self.folder_mode = 0o2770 if shared else 0o700
-        self.file_mode = 0o660 if shared else 0o600
         self.leases = self.clients = -1
-        self._open: list[int] = []
-        self._identity = (0, 0)
+        self._open: dict[str, Folder] = {}
 
     def open(self) -> None:
         """Create the missing folders, and test what the engine relies on. A second call does nothing."""
         if self.leases >= 0:
             return
         try:
-            retry_denied(self._open_all) if self._group >= 0 else self._open_all()
+            above = Folder(self.directory)
+            try:
+                retry_denied(partial(self._open_all, above)) if above.shared else self._open_all(above)
+            finally:
+                above.close()
         except OSError as error:
             raise self.unavailable(error) from error
 
-    def _open_all(self) -> None:
+    def _open_all(self, above: Folder) -> None:
         try:
-            home = self._folder(str(self.home), None)
-            try:
-                self._identity = _identity(home)
-                if self._is_prepared(home):
-                    self._refuse_other_layout(home)
-                else:
-                    _test_filesystem(self, home)
-                    self._publish("layout", str(LAYOUT), home)
-                self.clients = self._open_kept("clients", home)
-                self.leases = self._open_kept("leases", home)
-            finally:
-                os.close(home)
-        except OSError:
+            home = self._open["home"] = above.make_folder(HOME)
+            if self._is_prepared(home):
+                self._refuse_other_layout(home)
+            else:
+                _test_filesystem(self, home)
+                self._publish("layout", str(LAYOUT), home)
+            for name in ("clients", "leases"):
+                self._open[name] = home.make_folder(name)
+            self.clients, self.leases = self.clients_folder.descriptor, self.leases_folder.descriptor
+        except BaseException:
             self.close()
             raise
 
-    def _is_prepared(self, home: int) -> bool:
+    @property
+    def home_folder(self) -> Folder:
+        return self._open["home"]
+
+    @property
+    def clients_folder(self) -> Folder:
+        return self._open["clients"]
+
+    @property
+    def leases_folder(self) -> Folder:
+        return self._open["leases"]
+
+    def _is_prepared(self, home: Folder) -> bool:
         """Return true if a client has tested the filesystem before: the folder of leases is created last."""
         with contextlib.suppress(FileNotFoundError):
-            os.stat("leases", dir_fd=home, follow_symlinks=False)
+            home.status("leases")
             return True
         return False
 
-    def _refuse_other_layout(self, home: int) -> None:
+    def _refuse_other_layout(self, home: Folder) -> None:
         layout = self._read("layout", home) or _UNMARKED
         if layout != str(LAYOUT):
             detail = (
@@ -103,32 +110,12 @@ class Root:
             )
             raise Unavailable(NAME, UnavailableReason.OTHER_LAYOUT, detail)
 
-    def _open_kept(self, path: str, home: int) -> int:
-        """Open a folder, create it if it is missing, and keep its descriptor until `close`."""
-        self._open.append(self._folder(path, home))
-        return self._open[-1]
-
-    def _folder(self, path: str, parent: int | None) -> int:
-        try:
-            os.mkdir(path, self.folder_mode & 0o777, dir_fd=parent)
-        except FileExistsError:
-            return os.open(path, DIRECTORY, dir_fd=parent)
-        descriptor = os.open(path, DIRECTORY, dir_fd=parent)
-        if self._group >= 0 and os.fstat(descriptor).st_gid != self._group:
-            with contextlib.suppress(PermissionError):  # this user is not in that group
-                os.fchown(descriptor, -1, self._group)
-        os.fchmod(descriptor, self.folder_mode)  # restore the bits that the umask removed
-        return descriptor
-
     def location(self) -> str:
         """Return an id of this directory, which is the same through every path and mount that leads here."""
         self.open()
+        home = self.home_folder
         try:
-            home = os.open(self.home, DIRECTORY)
-            try:
-                found = self._read("id", home) or self._publish("id", new_token(), home)
-            finally:
-                os.close(home)
+            found = self._read("id", home) or self._publish("id", new_token(), home)
         except OSError as error:
             raise self.unavailable(error) from error
         if not found:
@@ -139,24 +126,20 @@ class Root:
             )
         return found
 
-    def _read(self, name: str, home: int) -> str:
+    def _read(self, name: str, home: Folder) -> str:
         """Return the content of a small file; empty if there is none."""
         try:
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=home)
+            return home.read(name, _SHORT).decode("ascii", "replace")
         except FileNotFoundError:
             return ""
-        try:
-            return os.read(descriptor, _SHORT).decode("ascii", "replace")
-        finally:
-            os.close(descriptor)
 
-    def _publish(self, name: str, content: str, home: int) -> str:
+    def _publish(self, name: str, content: str, home: Folder) -> str:
         """Create a small file with this content, whole or not at all; return the content that the first writer gave."""
         draft = f"{_DRAFT}{new_token()}"
-        self.write_new(draft, content.encode(), home, lasting=True)  # all later clients rely on this content
+        home.write_new(draft, content.encode(), lasting=True)  # all later clients rely on this content
         with contextlib.suppress(FileExistsError):
-            os.link(draft, name, src_dir_fd=home, dst_dir_fd=home)
-        os.unlink(draft, dir_fd=home)
+            home.link(draft, name)
+        home.remove(draft)
         return self._read(name, home)
 
     def unavailable(self, error: OSError) -> Unavailable:
@@ -171,56 +154,33 @@ class Root:
             seen = os.stat(self.home, follow_symlinks=False)
         except OSError as error:
             raise Unavailable(NAME, UnavailableReason.REPLACED, f"{self.home}: {error.strerror}") from error
-        if (seen.st_dev, seen.st_ino) != self._identity:
+        if (seen.st_dev, seen.st_ino) != self.home_folder.identity:
             raise Unavailable(
                 NAME, UnavailableReason.REPLACED, f"{self.home} is no longer the directory that was opened"
             )
 
-    def write_new(self, name: str, body: bytes, folder: int, *, lasting: bool = False) -> None:
-        """Create a file with this content and the right mode, or none at all."""
-        descriptor = os.open(name, FRESH, self.file_mode, dir_fd=folder)
-        try:
-            if os.write(descriptor, body) != len(body):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self.file_mode & 0o060:
-                os.fchmod(descriptor, self.file_mode)
-            if lasting:
-                os.fsync(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            os.unlink(name, dir_fd=folder)
-            raise
-        os.close(descriptor)
-
     def close(self) -> None:
         """Close the descriptors. A second call, also after an interrupt, closes no descriptor again."""
-        while self._open:
-            os.close(self._open.pop())
         self.leases = self.clients = -1
+        for folder in list(self._open.values()):
+            folder.close()
 
 
-def _identity(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
-
-
-def _test_filesystem(root: Root, home: int) -> None:
+def _test_filesystem(root: Root, home: Folder) -> None:
     """Test on this filesystem every operation that only one client may win; `InvalidConfig` names those that fail."""
-    trial = f"{_TRIAL}{new_token()}"
-    os.mkdir(trial, 0o700, dir_fd=home)
-    folder = os.open(trial, DIRECTORY, dir_fd=home)
+    name = f"{_TRIAL}{new_token()}"
+    trial = home.make_folder(name)
     try:
-        failed = [what for what, holds in _TRIALS if not _holds(holds, root, folder)]
+        failed = [what for what, holds in _TRIALS if not _holds(holds, root, trial)]
     finally:
-        _clear(folder)
-        os.close(folder)
-        os.rmdir(trial, dir_fd=home)
+        trial.close()
+        drop_unfinished(home, name)
     if failed:
         rule = f"the filesystem there ({root.kind or 'of unknown type'}) has no {', no '.join(failed)}"
         raise InvalidConfig("url", f"file://{root.directory}", rule)
 
 
-def _holds(trial: Callable[[Root, int], bool], root: Root, folder: int) -> bool:
+def _holds(trial: Callable[[Root, Folder], bool], root: Root, folder: Folder) -> bool:
     try:
         return trial(root, folder)
     except OSError as error:
@@ -229,37 +189,37 @@ def _holds(trial: Callable[[Root, int], bool], root: Root, folder: int) -> bool:
         return False
 
 
-def _links(root: Root, folder: int) -> bool:
-    root.write_new("a", b"a", folder)
-    root.write_new("b", b"b", folder)
-    os.link("a", "c", src_dir_fd=folder, dst_dir_fd=folder)
+def _links(_: Root, folder: Folder) -> bool:
+    folder.write_new("a", b"a")
+    folder.write_new("b", b"b")
+    folder.link("a", "c")
     try:
-        os.link("b", "c", src_dir_fd=folder, dst_dir_fd=folder)
+        folder.link("b", "c")
     except FileExistsError:
         return True
     return False
 
 
-def _renames(root: Root, folder: int) -> bool:
+def _renames(_: Root, folder: Folder) -> bool:
     for name, inside in (("d", "x"), ("e", "y"), ("f", "")):
-        os.mkdir(name, 0o700, dir_fd=folder)
+        folder.make_folder(name).close()
         if inside:
-            root.write_new(f"{name}/{inside}", b"", folder)
+            folder.write_new(f"{name}/{inside}", b"")
     try:
-        os.rename("d", "e", src_dir_fd=folder, dst_dir_fd=folder)
+        folder.rename("d", "e")
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             return False
-        os.rename("d", "f", src_dir_fd=folder, dst_dir_fd=folder)  # a rename replaces an empty folder
-        os.stat("f/x", dir_fd=folder)
+        folder.rename("d", "f")  # a rename replaces an empty folder
+        folder.status("f/x")
         return True
     return False
 
 
-def _locks(root: Root, folder: int) -> bool:
+def _locks(root: Root, folder: Folder) -> bool:
     if root.network:
         return True  # the engine does not rely on locks there
-    descriptors = [os.open("l", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder) for _ in range(2)]
+    descriptors = [folder.open_or_create("l") for _ in range(2)]
     try:
         fcntl.flock(descriptors[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(descriptors[1], fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -278,10 +238,18 @@ _TRIALS = (
 )
 
 
-def _clear(folder: int) -> None:
-    for name in ("a", "b", "c", "l", "d/x", "e/y", "f/x"):
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=folder)
-    for name in ("d", "e", "f"):
-        with contextlib.suppress(OSError):
-            os.rmdir(name, dir_fd=folder)
+def drop_unfinished(home: Folder, name: str) -> None:
+    """Remove the draft of a file, or a trial: only the files that a trial has, because another user may have moved a
+    folder here.
+    """
+    with contextlib.suppress(OSError):
+        if not stat.S_ISDIR(home.status(name).st_mode):
+            home.remove(name)
+            return
+        trial = home.open_folder(name)
+        try:
+            for inside in ("d", "e", "f"):
+                trial.drop_folder(inside, ("x", "y"))
+        finally:
+            trial.close()
+        home.drop_folder(name, ("a", "b", "c", "l"))

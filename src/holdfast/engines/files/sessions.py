@@ -13,23 +13,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.engines.files.clocks import Timestamp
-from holdfast.engines.files.root import FRESH
-from holdfast.errors import InvalidConfig
 from holdfast.names import new_token
+from holdfast.shared_files import Folder
 
 if TYPE_CHECKING:
     from holdfast.engines.files.clocks import Clocks
     from holdfast.engines.files.root import Root
 
 _HEARTBEAT_EVERY_US = 1_000_000
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINE_MAX = 200
 _SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -53,14 +49,12 @@ class FileSession:
         self._clocks = clocks
         self._heartbeat_us = 0
         self.skew_us = 0  # from this machine's boot clock to the calendar of the file server
-        self._file = self.lock = os.open(self.client, FRESH, root.file_mode, dir_fd=root.clients)
+        self._file = self.lock = root.clients_folder.create(self.client)
         self._open = [self._file]
         try:
-            if root.file_mode & 0o060:
-                os.fchmod(self._file, root.file_mode)
             self.heartbeat()
             if root.network:
-                self.lock = os.open(_lock_path(self.client), FRESH, 0o600)
+                self.lock = _lock_folder().create(self.client)
                 self._open.append(self.lock)
             fcntl.flock(self.lock, _EXCLUSIVE)
         except BaseException:
@@ -98,7 +92,7 @@ class FileSession:
 def look(root: Root, clocks: Clocks, client: str) -> ClientState:
     """Return the state of another client, as far as this machine can see it."""
     try:
-        descriptor = os.open(client, _READ, dir_fd=root.clients)
+        descriptor = root.clients_folder.open(client)
     except OSError:
         return ClientState(client, 0, -NEVER_NS, gone=False)
     try:
@@ -116,10 +110,10 @@ def look(root: Root, clocks: Clocks, client: str) -> ClientState:
 def clear(root: Root, client: str) -> None:
     """Remove the files of a client that is dead or closes."""
     with contextlib.suppress(OSError):
-        os.unlink(client, dir_fd=root.clients)
+        root.clients_folder.remove(client)
     if root.network:
-        with contextlib.suppress(OSError, InvalidConfig):
-            os.unlink(_lock_path(client))
+        with contextlib.suppress(OSError):
+            _lock_folder().remove(client)
 
 
 def _is_free(descriptor: int) -> bool:
@@ -133,7 +127,7 @@ def _is_free(descriptor: int) -> bool:
 
 def _is_dead(client: str) -> bool:
     try:
-        descriptor = os.open(_lock_path(client), _READ)
+        descriptor = _lock_folder().open(client)
     except OSError:
         return False
     try:
@@ -142,11 +136,7 @@ def _is_dead(client: str) -> bool:
         os.close(descriptor)
 
 
-def _lock_path(client: str) -> str:
-    folder = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(0o700)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise InvalidConfig("TMPDIR", str(folder), "it must be a directory of this user")
-    return str(folder / client)
+def _lock_folder() -> Folder:
+    """Return a directory of this machine for the locks of this user."""
+    above = Folder(os.path.realpath(tempfile.gettempdir()), private=True)
+    return above.make_folder(f"holdfast-{os.geteuid()}")

@@ -22,6 +22,8 @@ from holdfast.clock import SYSTEM
 from holdfast.engines.sqlite import location, schema
 from holdfast.engines.sqlite.process_locks import STALL_S, Gate, LiveFile, SqliteLocks, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
+from holdfast.host import unavailable_error
+from holdfast.shared_files import Refused, make_path
 
 T = TypeVar("T")
 
@@ -55,13 +57,14 @@ class Database:
         self._file = (0, 0)
         self._users = 0
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder = make_path(path.parent)
             location.refuse_network(path.parent)
+            self._check_files()
             schema.refuse_other_layout(path)
-            self.gate = open_lockfile(Path(f"{path}.gate"), self, Gate)
-            self.live = open_lockfile(Path(f"{path}.live"), self, LiveFile)
+            self.gate = open_lockfile(self.folder, f"{path.name}.gate", self, Gate)
+            self.live = open_lockfile(self.folder, f"{path.name}.live", self, LiveFile)
         except OSError as error:
-            raise Unavailable("sqlite", location.trouble(error), str(error)) from error
+            raise unavailable_error("sqlite", error) from error
         _alive.add(self)
 
     def transact(self, work: Callable[..., T], until_ns: int | None = None, *details: object) -> T:
@@ -133,9 +136,29 @@ class Database:
         raise Unavailable("sqlite", UnavailableReason.REPLACED, f"{self.path} is no longer the file that was opened")
 
     def _open(self) -> sqlite3.Cursor:
-        # Create the file here, with its mode: SQLite gives its log and its shared memory the same mode as the file.
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        try:
+            # Create the file here, with its mode: SQLite gives its log and its shared memory the same mode as the file.
+            with contextlib.suppress(FileExistsError):
+                os.close(self.folder.create(self.path.name))
+            return self._connect(self._check_files())
+        except OSError as error:
+            raise unavailable_error("sqlite", error) from error
+
+    def _check_files(self) -> tuple[int, int]:
+        """Raise `OSError` if another user planted the database or one of SQLite's own files; return its identity.
+
+        SQLite opens them by path, and would apply the content of a planted log.
+        """
+        found = {}
+        for suffix in ("", "-journal", "-wal", "-shm", ".gate", ".live"):
+            with contextlib.suppress(FileNotFoundError):
+                name = f"{self.path.name}{suffix}"
+                found[suffix] = status = self.folder.status(name)
+                self.folder.check(name, status)
+        return found[""][1:3] if "" in found else (0, 0)
+
+    def _connect(self, identity: tuple[int, int]) -> sqlite3.Cursor:
+        """Open the connection; refuse any file but the one that was checked."""
         connection = sqlite3.connect(self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
             cursor = connection.cursor()  # one for all commands: a new cursor costs more than some statements
@@ -144,11 +167,14 @@ class Database:
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             schema.prepare(cursor, self.path)
-            self._locks = SqliteLocks(self._name)
+            self._locks = SqliteLocks(self.folder, self.path.name)
+            if not identity == self._check_files() == self._identity():
+                self._locks.close()
+                raise Refused(self._name, "another process replaced this while it was opened")
         except BaseException:
             connection.close()  # closing rolls back the open transaction
             raise
-        self._file = self._identity()
+        self._file = identity
         self._cursor = cursor
         return cursor
 
@@ -165,6 +191,15 @@ class Database:
             text = f"{self.path}: {text}" if str(self.path) not in text else text
             text += f"; to start again, stop every user of {self.path} and move it away with its -wal and -shm files"
         return Unavailable("sqlite", reason, text)
+
+    def pipe(self, session: int) -> str:
+        """Return the name of the pipe through which a session is woken."""
+        return f"{self.path.name}.wake.{session}"
+
+    def remove_pipe(self, session: int) -> None:
+        """Remove the pipe of a dead session, if this user may."""
+        with contextlib.suppress(OSError):
+            self.folder.remove(self.pipe(session))
 
     def enter(self) -> Database:
         """Count one more client of this process, and return the database."""

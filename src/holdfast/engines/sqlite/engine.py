@@ -44,6 +44,7 @@ from holdfast.rules.lease_record import NO_TOMBSTONES, NO_WAITERS
 from holdfast.rules.registry import Parts
 from holdfast.rules.table import RULES, RuleKind
 from holdfast.rules.trust import HEARTBEAT_MS
+from holdfast.shared_files import is_movable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -335,7 +336,7 @@ class SqliteStore(Store):
         for session, inode, pid in cursor.execute("SELECT id, live, pid FROM session").fetchall():
             if inode == live.inode and not is_alive(live, session, pid):
                 cursor.execute("DELETE FROM session WHERE id = ?", (session,))
-                FifoListener.remove(self._pipe(session))
+                self.database.remove_pipe(session)
 
     def _wake(self, waiter: HolderRecord | Wakeup) -> None:
         session = int(waiter.client)
@@ -343,17 +344,17 @@ class SqliteStore(Store):
         if here is not None:
             here.waiter_registry.wake(waiter.token)
         else:
-            wake_session(self._pipe(session), waiter.token)
-
-    def _pipe(self, session: int) -> str:
-        return f"{self.database.path}.wake.{session}"
+            wake_session(self.database.folder, self.database.pipe(session), waiter.token)
 
     def listen(self, token: str) -> bool:
         ahead = self._ahead.pop(token, ())
-        return self._listener.listen(ahead, lambda: FifoListener(self._pipe(self._session), self.waiter_registry))
+        database = self.database
+        return self._listener.listen(
+            ahead, lambda: FifoListener(database.folder, database.pipe(self._session), self.waiter_registry)
+        )
 
     def promise(self) -> Promise:
-        return promised(filesystem(self.database.path.parent))
+        return promised(filesystem(self.database.path.parent), movable=is_movable(self.database.path.parent))
 
     def location(self) -> str:
         return str(self.database.path)

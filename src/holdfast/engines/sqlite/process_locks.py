@@ -37,10 +37,9 @@ from holdfast.observer import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-_MODE = 0o600
-_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    from holdfast.shared_files import Folder
+
 STALL_S = 5.0
 _SLOW_S = 1.0
 _ANNOUNCE_S = 0.005
@@ -97,8 +96,9 @@ _LOCK_INSIDE = _request(fcntl.F_WRLCK, _INSIDE)
 class LockFile:
     """One file, its one descriptor in this process, and the bytes of it that this process has locked."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, folder: Folder, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.path = f"{folder.path}/{name}"
         self.descriptor = -1
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         self.begin()
@@ -110,7 +110,7 @@ class LockFile:
 
     def open(self) -> None:
         """Open the file."""
-        descriptor = os.open(self.path, _FLAGS | os.O_CREAT, _MODE)
+        descriptor = self.folder.open_or_create(self.name)
         status = os.fstat(descriptor)
         self.device, self.inode = status.st_dev, status.st_ino
         self.descriptor = descriptor
@@ -446,24 +446,24 @@ _files: dict[tuple[int, int], LockFile] = {}
 _files_lock = threading.Lock()
 
 
-def open_lockfile(path: Path, user: object, kind: type[L]) -> L:
+def open_lockfile(folder: Folder, name: str, user: object, kind: type[L]) -> L:
     """Return this process's one handle on the file, which stays open for as long as `user` lives."""
     with _files_lock:
-        file = _find_or_open(path, kind)
+        file = _find_or_open(folder, name, kind)
         file.users.add(user)
         return file
 
 
-def _find_or_open(path: Path, kind: type[L]) -> L:
+def _find_or_open(folder: Folder, name: str, kind: type[L]) -> L:
     # Look before opening, because closing a second descriptor would drop the process's POSIX locks.
     with contextlib.suppress(FileNotFoundError):
-        status = os.stat(path, follow_symlinks=False)
+        status = folder.status(name)
         known = _files.get((status.st_dev, status.st_ino))
         if isinstance(known, kind):
             return known
     for key in [key for key, file in _files.items() if not file.in_use()]:
         _files.pop(key).close()
-    file = kind(str(path))
+    file = kind(folder, name)
     _files[file.device, file.inode] = file
     return file
 
@@ -489,25 +489,26 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 class LivenessDescriptor:
-    """The descriptor that keeps a session alive for as long as any process has it open."""
+    """The descriptor that keeps a session alive for as long as any process has it open.
+
+    The garbage collector closes the descriptor of a client that was never closed.
+    """
 
     def __init__(self, live: LockFile, session: int) -> None:
         if not BY_DESCRIPTOR:
             raise InvalidConfig("url", live.path, "this system has no locks that a child process can inherit")
-        self.descriptor = os.open(live.path, _FLAGS)
+        self.descriptor = live.folder.open(live.name, os.O_RDWR)
+        self.close = weakref.finalize(self, os.close, self.descriptor)
+        self.close.atexit = False
         try:
-            if os.fstat(self.descriptor).st_ino != live.inode:
+            status = os.fstat(self.descriptor)
+            if (status.st_dev, status.st_ino) != (live.device, live.inode):
                 detail = f"{live.path} is no longer the file that was opened"
                 raise Unavailable("sqlite", UnavailableReason.REPLACED, detail)
             fcntl.fcntl(self.descriptor, _TRY, _request(fcntl.F_WRLCK, _INHERITED + session))
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
 
 
 def is_alive(live: LockFile, session: int, pid: int) -> bool:
@@ -533,13 +534,13 @@ class SqliteLocks:
     next process to close its connection would then delete the log, into which the first one still writes commits.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, folder: Folder, name: str) -> None:
         self._open: list[int] = []
         if not BY_DESCRIPTOR:
             return
         try:
-            for file, request in ((path, _SQLITE_SHARED), (f"{path}-shm", _SQLITE_SHARED_MEMORY)):
-                self._open.append(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+            for file, request in ((name, _SQLITE_SHARED), (f"{name}-shm", _SQLITE_SHARED_MEMORY)):
+                self._open.append(folder.open(file))
                 fcntl.fcntl(self._open[-1], _TRY, request)
         except BaseException:
             self.close()

@@ -6,7 +6,7 @@ The engine refuses network filesystems when it opens. If the system does not rep
 from __future__ import annotations
 
 from holdfast.engines.sqlite.process_locks import BY_DESCRIPTOR
-from holdfast.rules.promise import EFFICIENCY, RESTART, Caveat, Promise
+from holdfast.rules.promise import EFFICIENCY, MOVABLE, RESTART, Caveat, Promise
 
 _CAVEATS = (
     Caveat(
@@ -32,8 +32,11 @@ _WITHOUT_LOCKS_BY_DESCRIPTOR = Caveat(
 )
 
 
-def promised(filesystem: str) -> Promise:
-    """Return the promise of a file on that type of filesystem; empty if the system does not report it."""
+def promised(filesystem: str, *, movable: bool = False) -> Promise:
+    """Return the promise of a file on that type of filesystem; empty if the system does not report it.
+
+    `movable`: all users of the host may move the file away.
+    """
     seen = f"the file lies on {filesystem}, a filesystem of this machine" if filesystem else ""
     return Promise(
         engine="sqlite",
@@ -46,7 +49,11 @@ def promised(filesystem: str) -> Promise:
             "a dead process is seen by the kernel lock it no longer has",
             seen or "a network filesystem, which could not be distinguished from a local one, would break the locks",
         ),
-        caveats=_CAVEATS if BY_DESCRIPTOR else (*_CAVEATS, _WITHOUT_LOCKS_BY_DESCRIPTOR),
+        caveats=(
+            *_CAVEATS,
+            *(() if BY_DESCRIPTOR else (_WITHOUT_LOCKS_BY_DESCRIPTOR,)),
+            *((MOVABLE,) if movable else ()),
+        ),
         unseen=() if filesystem else ("the type of the filesystem: this system does not report it",),
         changes=() if filesystem else ("make sure that the file lies on a local disk",),
         facts=(("filesystem", filesystem or None),),

@@ -1,0 +1,405 @@
+"""Files in places that other users can write to: the only module that opens, creates, replaces and deletes them.
+
+The rule: a path is used once, to open its directory. Everything else is done by descriptor, relative to an open
+directory, so that no user can put another file in place between a check and its use. No function follows a symbolic
+link or waits for a FIFO. A new file has its group and its mode before it has content. Only a file that this process has
+just created gets another mode or group.
+
+Who is trusted with the files of a directory follows from the directory:
+
+- This user, root and the owner of the directory always are: they could replace every file in it.
+- If the group may write to the directory, and not all users, the group shares the files: its members are trusted.
+- If all users may write to it, as to /tmp, a file of another user counts as planted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+import weakref
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.host import NETWORK, filesystem
+from holdfast.names import new_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ = os.O_RDONLY | _SAFE
+_FOLDER = READ | os.O_DIRECTORY
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE
+_KINDS = {
+    stat.S_IFREG: "a regular file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}
+_TRIES, _NAP_S = 25, 0.02
+
+
+class Refused(PermissionError):
+    """A file that this process does not use, because another user may have put it there."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(errno.EPERM, why, path)
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
+        return Refused, (self.filename, self.strerror or "")
+
+
+class Folder:
+    """An open directory, and the rule about who shares the files in it.
+
+    `readable`: users who may read the directory may read the files in it; otherwise only those who may write them.
+    `private`: the files are for this user alone, also if the group may write to the directory.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, readable: bool = False, private: bool = False) -> None:
+        self._begin(os.fspath(path), os.open(path, _FOLDER))
+        status = os.fstat(self.descriptor)
+        self.for_all = bool(status.st_mode & stat.S_IWOTH)
+        self.shared = bool(status.st_mode & stat.S_IWGRP) and not (self.for_all or private)
+        self.group = status.st_gid if self.shared else -1
+        seen = status.st_mode if readable else 0
+        self.folder_mode = seen & 0o055 | (0o2770 if self.shared else 0o700)
+        self.file_mode = seen & 0o044 | (0o660 if self.shared else 0o600)
+
+    def _begin(self, path: str, descriptor: int) -> None:
+        self.path, self.descriptor = path, descriptor
+        # A folder may be in use by threads, so the garbage collector closes it, unless `close` did.
+        self.close = weakref.finalize(self, os.close, self.descriptor)
+        self.close.atexit = False
+        status = os.fstat(descriptor)
+        self.identity = (status.st_dev, status.st_ino)
+        self.owner = status.st_uid
+
+    # Folders inside.
+
+    def open_folder(self, name: str) -> Folder:
+        """Open a directory inside, to which the same rule applies; refuse a link, and an untrusted user's directory."""
+        descriptor = _open(name, _FOLDER, self.descriptor, self.path)
+        try:
+            self.check(name, os.fstat(descriptor), stat.S_IFDIR)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # The rule comes from above: the creator of the folder may be about to set its mode.
+        child = copy(self)
+        child._begin(f"{self.path}/{name}", descriptor)  # noqa: SLF001
+        child.for_all = False
+        return child
+
+    def make_folder(self, name: str) -> Folder:
+        """Open a directory inside, and create it with the mode of this directory if it is missing."""
+        with contextlib.suppress(FileExistsError):
+            os.close(self.new_folder(name))
+        return self.open_folder(name)
+
+    def new_folder(self, name: str) -> int:
+        """Create a directory inside with the group and the mode of this directory, and return its descriptor."""
+        try:
+            os.mkdir(name, self.folder_mode & 0o777, dir_fd=self.descriptor)
+        except OSError as error:
+            raise _named(error, f"{self.path}/{name}") from None
+        descriptor = _open(name, _FOLDER, self.descriptor, self.path)
+        try:
+            self._share(descriptor, name, self.folder_mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    # Files.
+
+    def open(self, name: str, flags: int = READ) -> int:
+        """Open a regular file that exists; refuse every other kind of file, and a file of an untrusted user."""
+        descriptor = _open(name, flags | _SAFE, self.descriptor, self.path)
+        try:
+            self.check(name, os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def create(self, name: str, *, inside: int = -1) -> int:
+        """Create a file, which must not exist, with its group and mode; return the descriptor, for both directions.
+
+        `inside`: the descriptor of a directory below this one, which gets the file.
+        """
+        parent = inside if inside >= 0 else self.descriptor
+        descriptor = _open(name, _NEW, parent, self.path, self.file_mode)
+        try:
+            self._share(descriptor, name, self.file_mode)
+        except BaseException:
+            os.close(descriptor)
+            unlink(name, parent)
+            raise
+        return descriptor
+
+    def create_like(self, name: str, model: os.stat_result | None) -> int:
+        """Create a file with the group and the mode of another one; without another one, as the umask has it."""
+        descriptor = _open(name, _NEW, self.descriptor, self.path, 0o666 if model is None else 0o600)
+        try:
+            if model is not None:
+                _give(descriptor, model.st_gid, stat.S_IMODE(model.st_mode) & 0o777)
+        except BaseException:
+            os.close(descriptor)
+            self.remove(name)
+            raise
+        return descriptor
+
+    def open_or_create(self, name: str) -> int:
+        """Open a file for both directions; create it if it is missing."""
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                return self.open(name, os.O_RDWR)
+            with contextlib.suppress(FileExistsError):
+                return self.create(name)
+
+    def open_fifo(self, name: str) -> int:
+        """Create a FIFO of this process and open it, for both directions, so that it never ends with a writer."""
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(name, self.file_mode, dir_fd=self.descriptor)
+        descriptor = _open(name, os.O_RDWR | _SAFE, self.descriptor, self.path)
+        try:
+            self.check(name, os.fstat(descriptor), stat.S_IFIFO)
+            self._share(descriptor, name, self.file_mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def open_wakeups(self, name: str) -> int:
+        """Open a FIFO of another process for writing; `OSError` if no process reads from it."""
+        descriptor = _open(name, os.O_WRONLY | _SAFE, self.descriptor, self.path)
+        try:
+            self.check(name, os.fstat(descriptor), stat.S_IFIFO)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the first `limit` bytes of a file."""
+        descriptor = self.open(name)
+        try:
+            return os.read(descriptor, limit)
+        finally:
+            os.close(descriptor)
+
+    def write_new(self, name: str, body: bytes, *, lasting: bool = False, inside: int = -1) -> None:
+        """Create a file with this content, or none at all. `lasting`: the content is on the disk at the end."""
+        descriptor = self.create(name, inside=inside)
+        try:
+            fill(descriptor, body, lasting=lasting)
+        except BaseException:
+            unlink(name, inside if inside >= 0 else self.descriptor)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def status(self, name: str) -> os.stat_result:
+        """Return the status of an entry, and of a link itself."""
+        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+
+    def link(self, name: str, new: str) -> None:
+        """Give a file a second name, which must not exist."""
+        link(name, new, self.descriptor)
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename an entry, and replace a file that has the new name."""
+        os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, a link or a FIFO, if it exists; never what a link leads to."""
+        with contextlib.suppress(FileNotFoundError):
+            unlink(name, self.descriptor)
+
+    def drop_folder(self, name: str, files: Iterable[str]) -> None:
+        """Remove a directory with these files, if it contains nothing else; raise no error."""
+        with contextlib.suppress(OSError):
+            drop_folder(name, self.descriptor, files)
+
+    def sync(self) -> None:
+        """Write the names in this directory to the disk."""
+        os.fsync(self.descriptor)
+
+    # Trust.
+
+    def check(self, name: str, status: os.stat_result, kind: int = stat.S_IFREG, *, any_mode: bool = False) -> None:
+        """Raise `Refused` unless the entry is of this kind, belongs to a trusted user, and not all users may write it.
+
+        `any_mode`: the program chose the mode, and all users may be allowed to write.
+        """
+        path, uid, found = f"{self.path}/{name}", status.st_uid, stat.S_IFMT(status.st_mode)
+        if found != kind:
+            raise Refused(path, f"this is {_KINDS.get(found, 'a device')} of user {uid}, and must be {_KINDS[kind]}")
+        if not (self.shared or uid in (0, self.owner) or self._is_mine(uid)):
+            place = "all users can write to its directory" if self.for_all else "its directory belongs to another user"
+            raise Refused(
+                path,
+                f"this belongs to user {uid}, who is not trusted here: {place}. Use a directory that only this user, "
+                "or one group, can write to; or let its owner remove it",
+            )
+        if status.st_mode & stat.S_IWOTH and not any_mode:
+            advice = f"run chmod o-w on it if you trust its content, which belongs to user {uid}"
+            raise Refused(path, f"all users can write to this (mode {stat.S_IMODE(status.st_mode):o}): {advice}")
+        if kind == stat.S_IFREG and self.for_all and status.st_nlink > 1:
+            raise Refused(path, f"this file of user {uid} has a second name (a hard link): remove this name")
+
+    def _is_mine(self, uid: int) -> bool:
+        """Return true if new files of this process belong to that user: a file server may show another user for it."""
+        if uid == os.geteuid():
+            return True
+        if not filesystem(Path(self.path)).startswith(NETWORK):
+            return False
+        probe = f".holdfast.{new_token()}"
+        descriptor = _open(probe, _NEW, self.descriptor, self.path, 0o600)
+        try:
+            return os.fstat(descriptor).st_uid == uid
+        finally:
+            os.close(descriptor)
+            self.remove(probe)
+
+    def _share(self, descriptor: int, name: str, mode: int) -> None:
+        """Give a new entry its group and its mode, which the umask may have reduced."""
+        status = os.fstat(descriptor)
+        if stat.S_IMODE(status.st_mode) == mode and self.group in (-1, status.st_gid):
+            return
+        # Another user who may write to this directory can have put an entry of this user in its place.
+        is_other = not self._is_mine(status.st_uid) or (stat.S_ISDIR(status.st_mode) and os.listdir(descriptor))
+        if is_other:
+            raise Refused(f"{self.path}/{name}", f"another process replaced this by an entry of user {status.st_uid}")
+        _give(descriptor, self.group, mode)
+
+
+def open_path(path: str | os.PathLike[str]) -> tuple[Folder, str]:
+    """Open the directory of a file; return it and the name of the file."""
+    folder, name = os.path.split(os.fspath(path))
+    return Folder(folder), name
+
+
+def make_path(path: str | os.PathLike[str]) -> Folder:
+    """Open a directory for files of this user alone; create it and its missing parents, for this user alone."""
+    try:
+        return Folder(path, private=True)
+    except FileNotFoundError:
+        parent, name = os.path.split(os.fspath(path))
+        above = make_path(parent)
+        try:
+            return above.make_folder(name)
+        finally:
+            above.close()
+
+
+def is_movable(path: str | os.PathLike[str]) -> bool:
+    """Return true if all users may move and remove the files of a directory: there is no sticky bit."""
+    return os.stat(path).st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+
+
+def open_folder(name: str, parent: int) -> int:
+    """Return a descriptor of a directory inside a trusted one; follow no link."""
+    return os.open(name, _FOLDER, dir_fd=parent)
+
+
+def open_file(name: str, parent: int) -> int:
+    """Return a descriptor of a file inside a trusted directory, for reading; follow no link, wait for no FIFO."""
+    return os.open(name, READ, dir_fd=parent)
+
+
+def fill(descriptor: int, body: bytes, *, lasting: bool = False) -> None:
+    """Write the content of a new file: all of it, or raise `OSError`."""
+    if os.write(descriptor, body) != len(body):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if lasting:
+        os.fsync(descriptor)
+
+
+def link(name: str, new: str, folder: int) -> None:
+    """Give a file a second name in its directory, which must not exist."""
+    os.link(name, new, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+
+
+def unlink(name: str, folder: int) -> None:
+    """Remove a file, a link or a FIFO from a directory."""
+    os.unlink(name, dir_fd=folder)
+
+
+def drop_folder(name: str, parent: int, files: Iterable[str]) -> None:
+    """Remove a directory with these files; raise `OSError` if it contains anything else."""
+    folder = open_folder(name, parent)
+    try:
+        for each in files:
+            with contextlib.suppress(OSError):
+                unlink(each, folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=parent)
+
+
+def retry_denied(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
+    """Call `make`; repeat it for half a second if permission is denied, because another process may be about to share
+    a new folder.
+
+    A network filesystem remembers for half a minute that a folder denied access, and asks the server again when a
+    process opens the folder: so this function opens `folders`, the folders on the path.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(PermissionError):
+            return make()
+        time.sleep(_NAP_S)
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    return make()
+
+
+def share_with_group(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Give a file or folder the group and the mode of the folder it lies in, whatever umask and group its creator has.
+
+    A folder passes its group on to new files inside it (setgid), and is not writable for all users.
+    """
+    parent, own = os.stat(folder), os.stat(what)
+    is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(parent.st_mode & stat.S_IWGRP)
+    if is_shared and own.st_gid != parent.st_gid:
+        with contextlib.suppress(PermissionError):  # the creator does not belong to that group
+            os.chown(what, -1, parent.st_gid)
+    mode = parent.st_mode & 0o2775 | 0o700 if is_folder else parent.st_mode & 0o666 | 0o600
+    os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
+
+
+def _open(name: str, flags: int, parent: int, path: str, mode: int = 0o600) -> int:
+    """Open an entry of a directory; an error names the whole path."""
+    try:
+        return os.open(name, flags, mode, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise _named(error, f"{path}/{name}") from None
+        # The kernel refused the kind of the entry: say which kind it is, and whose.
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        wanted = _KINDS[stat.S_IFDIR if flags & os.O_DIRECTORY else stat.S_IFREG]
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+        raise Refused(f"{path}/{name}", f"this is {kind} of user {status.st_uid}, and must be {wanted}") from None
+
+
+def _give(descriptor: int, group: int, mode: int) -> None:
+    """Set the group (-1: leave it) and the mode of a file that this process has just created."""
+    if group not in (-1, os.fstat(descriptor).st_gid):
+        try:
+            os.fchown(descriptor, -1, group)
+        except PermissionError:  # this user is not in that group, and its own group gets no more than all users get
+            mode = mode & ~0o2070 | (mode & 0o007) << 3
+    os.fchmod(descriptor, mode)
+
+
+def _named(error: OSError, path: str) -> OSError:
+    error.filename = path
+    return error
