@@ -149,6 +149,7 @@ def test_a_planted_id_file_is_not_followed(connect, shared, tmp_path, trap):
     assert "secret" not in "".join(path.read_text() for path in shared.glob(".holdfast-domain*"))
 
 
+@pytest.mark.finding("S11", "S12")
 @pytest.mark.parametrize("trap", ["garbage", "empty", "directory", "pipe", "link", "huge"])
 def test_an_unreadable_version_counts_as_held_for_a_while_and_is_then_replaced(connect, shared, trap, monkeypatch):
     """It may have been a lease, torn by a power cut: it counts as held for a minute, and then as free."""
@@ -172,12 +173,110 @@ def test_an_unreadable_version_counts_as_held_for_a_while_and_is_then_replaced(c
     with pytest.raises(Unavailable):
         client.lock("x").acquire(timeout=0)
     assert time.monotonic() - began < 5
-    if trap == "link":
-        return  # a person has to remove a file that cannot be opened
     monkeypatch.setattr("holdfast.engines.files.engine._UNREADABLE_US", 200_000)
     time.sleep(0.25)
 
     client.lock("x").acquire(timeout=0).release()
+
+
+def planted_records():
+    """Return records that holdfast did not write, each with one wrong value."""
+    at = ["boot", 1, 1]
+    good = {
+        "layout": codec.LAYOUT,
+        "name": "x",
+        "fence": 5,
+        "last": "",
+        "at": at,
+        "memory": 60_000_000,
+        "holder": ["token", "client", "{}", 5, 1000, False, 1, at, at],
+        "waiters": [["token2", "client2", "{}", 1000, at]],
+        "tombstones": [["token3", 1, "released", "", at]],
+    }
+    wrong = [None, 7, -1, 2**80, 0.5, True, "x", [], ["x"], {}, [[]], [[1, 2, 3]], "../../../etc/passwd"]
+    places = [("layout",), ("name",), ("fence",), ("last",), ("at",), ("at", 0), ("at", 1), ("memory",), ("holder",)]
+    places += [("holder", number) for number in range(9)] + [("waiters",), ("tombstones",)]
+    places += [("waiters", 0)] + [("waiters", 0, number) for number in range(5)]
+    places += [("tombstones", 0)] + [("tombstones", 0, number) for number in range(5)]
+    yield "[" * 200_000
+    yield '{"layout": 2, "holder": ' + "[" * 200_000
+    yield from ("null", "[]", "7", '"x"', "{}", f'{{"layout": {codec.LAYOUT}}}')
+    for place in places:
+        for value in wrong:
+            record = inside = json.loads(json.dumps(good))
+            for key in place[:-1]:
+                inside = inside[key]
+            inside[place[-1]] = value
+            yield json.dumps(record)
+
+
+@pytest.mark.finding("S11")
+def test_no_planted_version_raises_a_raw_error(connect, shared):
+    """The caller gets an answer or `Unavailable`; a neighbour is not affected, and the names can be listed."""
+    client = connect()
+    client.lock("x").acquire().release()
+    folder = shared / ".holdfast" / "leases" / "x"
+    outcomes = set()
+    for body in planted_records():
+        for version in folder.iterdir():
+            version.unlink()
+        (folder / "0000000000000009").write_text(body)
+        try:
+            lease = client.lock("x").try_acquire()
+            outcomes.add("held" if lease is None else "granted")
+            if lease is not None:
+                lease.release()
+        except Unavailable as error:
+            outcomes.add(error.reason if "'x'" in error.detail else error.detail)
+
+    client.lock("neighbour").acquire(timeout=0).release()
+    assert "neighbour" in client._client.engine.store.names("", 10).names
+    assert {"corrupt", "other layout"} <= outcomes <= {"corrupt", "other layout", "held", "granted"}
+
+
+@pytest.mark.finding("S11", "S12")
+def test_an_unreadable_version_counts_as_free_a_minute_after_it_was_written(connect, shared):
+    """A process that lives for a second learns that from the file; otherwise the name were held for ever."""
+    connect().lock("x").acquire().release()
+    planted = shared / ".holdfast" / "leases" / "x" / "0000000000000009"
+    planted.write_text("nonsense")
+    with pytest.raises(Unavailable) as caught:
+        connect().lock("x").acquire(timeout=0)
+    os.utime(planted, (time.time() - 61, time.time() - 61))
+
+    connect().lock("x").acquire(timeout=0).release()
+
+    assert "counts as held for another" in caught.value.detail
+
+
+@pytest.mark.finding("S11")
+def test_a_version_with_the_highest_number_grants_nothing(connect, shared):
+    """No number is left for the next version: two clients would both write a version that no client reads."""
+    client = connect()
+    client.lock("x").acquire().release()
+    planted = shared / ".holdfast" / "leases" / "x" / ("9" * 16)
+    planted.write_text("nonsense")
+    os.utime(planted, (0, 0))
+
+    with pytest.raises(Unavailable) as caught:
+        client.lock("x").acquire(timeout=0)
+
+    assert caught.value.reason == "corrupt"
+    assert f"{planted} is a version that holdfast did not make" in caught.value.detail
+    planted.unlink()
+    client.lock("x").acquire(timeout=0).release()
+
+
+@pytest.mark.finding("S11")
+def test_a_file_whose_name_has_other_digits_is_no_version(connect, shared):
+    """Python takes them for decimal digits; a file with that number does not exist."""
+    client = connect()
+    client.lock("x").acquire().release()
+    (shared / ".holdfast" / "leases" / "x" / ("\u0669" * 16)).write_text("nonsense")
+
+    client.lock("x").acquire(timeout=0).release()
+
+    assert client.lock("x").try_acquire().release() is None
 
 
 def test_a_record_of_another_layout_is_refused(connect, shared):

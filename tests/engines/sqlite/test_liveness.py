@@ -23,6 +23,23 @@ def seconds_to_get(client, name, **options):
     return time.monotonic() - began
 
 
+@pytest.mark.finding("S11")
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "forgotten"])
+def test_a_client_with_a_liveness_descriptor_leaves_none_behind(tmp_path, closed):
+    """A program that connects for each task would run out of descriptors."""
+    counts = []
+    for _ in range(4):
+        client = holdfast.connect(f"sqlite://{tmp_path}/hf.db")
+        client._client.engine.liveness_fd()
+        if closed:
+            client.close()
+        del client
+        gc.collect()
+        counts.append(len(os.listdir("/dev/fd")))
+
+    assert counts[1:] == [counts[1]] * 3
+
+
 def test_lock_files_of_closed_databases_do_not_stay_open(tmp_path):
     """Gate and live files cannot be closed with each client; but a process that opens one database after another
     must not run out of descriptors."""

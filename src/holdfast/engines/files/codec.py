@@ -109,7 +109,7 @@ def _checked(body: bytes) -> dict[str, Any]:
         raise ValueError("a field is missing, or has the wrong type")
     if not all(0 <= fence < _FENCE_MAX for fence in (stored["fence"], *(each[3] for each in holders))):
         raise ValueError("a fence is out of range")
-    if not all(each[1].isalnum() and each[1].isascii() for each in (*line, *holders)):
+    if not all(each[1].isalnum() and each[1].isascii() for each in (*stored["waiters"], *holders)):
         raise ValueError("a client id must be letters and digits, because it is the name of a file")
     return stored
 
