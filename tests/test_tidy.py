@@ -477,3 +477,86 @@ def test_only_a_lease_writes_its_state():
     ]
 
     assert not offences + steps, "\n".join(offences + steps)
+
+
+# Calls that use a file by its path, or change its owner or mode. Only `shared_files.py` makes them for files in places
+# that other users can write to.
+BY_PATH = {
+    "os": "chmod chown fchmod fchown lchown link makedirs mkdir mkfifo open remove rename replace rmdir symlink unlink",
+    "shutil": "chown copy copytree move rmtree",
+}
+OF_PATHS = "chmod hardlink_to mkdir read_bytes read_text rename rmdir symlink_to touch unlink write_bytes write_text"
+# The files of the system and of the package itself, which no other user can replace, and the tools for tests.
+NOT_SHARED = {
+    "cli/app.py": "/dev/null",
+    "cli/run/program.py": "/proc",
+    "cli/run/terminal.py": "the terminal",
+    "cli/run/watcher.py": "/proc",
+    "contrib/npm.py": "the tree that npm left in the staging directory, which is only read",
+    "contrib/npm_runs.py": "settings of npm, and /proc",
+    "core/registry/registry.py": "/proc",
+    "demo/narration.py": "a file of the demo",
+    "engines/redis/script.py": "the package",
+    "engines/schemes.py": "the metadata of installed packages",
+    "engines/sqlite/process_locks.py": "/proc",
+    "failpoints.py": "a directory of a test",
+    "guards/file_locks.py": "/dev/null",
+    "guards/redis.py": "the package",
+    "host.py": "/proc",
+    "names.py": "/proc",
+}
+
+
+def uses_by_path(tree):
+    """Return the calls of a module that use files by path, or change the owner or the mode of a file."""
+    found = set()
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Name):
+            is_descriptor = call.args and re.match(r"descriptor|open_file\(", ast.unparse(call.args[0]))
+            found |= {"open"} if call.func.id == "open" and not is_descriptor else set()
+        elif isinstance(call.func, ast.Attribute):
+            owner, name = ast.unparse(call.func.value), call.func.attr
+            of_path = name in OF_PATHS.split() or (name == "replace" and len(call.args) == 1 and not call.keywords)
+            if name == "open":  # other classes have this method too: that of paths takes a mode or an encoding
+                of_path = any(isinstance(each, ast.Constant) for each in call.args) or any(
+                    each.arg == "encoding" for each in call.keywords
+                )
+            if name in BY_PATH.get(owner, "").split() or (of_path and owner not in BY_PATH):
+                found.add(f"{owner}.{name}" if owner in BY_PATH else f"Path.{name}")
+    return found
+
+
+@pytest.mark.finding("S2", "S4", "S5")
+def test_only_one_module_uses_files_of_shared_places_by_path():
+    """Between a check of a path and its use, another user can put another file there."""
+    modules = {file.relative_to(PACKAGE).as_posix(): file for file in project_files("src/holdfast", ".py")}
+    found = {
+        name: calls
+        for name, file in modules.items()
+        if name != "shared_files.py" and not name.startswith("testing/") and (calls := uses_by_path(tree_of(file)))
+    }
+    changes = re.compile(r"chmod|chown|link|mkdir|mkfifo|re(name|move|place)|rm|touch|write_(?!text)")
+
+    assert {name: calls for name, calls in found.items() if name not in NOT_SHARED} == {}
+    assert NOT_SHARED.keys() - found.keys() == set()
+    assert {call for name in NOT_SHARED for call in found[name] if changes.search(call)} <= {"Path.replace"}
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("os.chmod(path, 0o600)", {"os.chmod"}),
+        ("shutil.rmtree(path)", {"shutil.rmtree"}),
+        ("open(path)", {"open"}),
+        ("open(descriptor, 'wb')", set()),
+        ("path.open('x')", {"Path.open"}),
+        ("path.open(encoding='utf-8')", {"Path.open"}),
+        ("folder.open(name)", set()),
+        ("draft.replace(path)", {"Path.replace"}),
+        ("text.replace('a', 'b')", set()),
+        ("(a / b).unlink(missing_ok=True)", {"Path.unlink"}),
+    ],
+)
+def test_the_scan_for_uses_by_path_finds_them(text, calls):
+    """A scan that finds nothing would pass for ever."""
+    assert uses_by_path(ast.parse(text)) == calls

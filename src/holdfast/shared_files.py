@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import time
 import weakref
@@ -28,7 +29,7 @@ from holdfast.host import NETWORK, filesystem
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -46,10 +47,11 @@ _TRIES, _NAP_S = 25, 0.02
 
 
 class Refused(PermissionError):
-    """A file that this process does not use, because another user may have put it there."""
+    """A file that this process does not use; `planted`: because an untrusted user owns it or may change it."""
 
-    def __init__(self, path: str, why: str) -> None:
+    def __init__(self, path: str, why: str, *, planted: bool = False) -> None:
         super().__init__(errno.EPERM, why, path)
+        self.planted = planted
 
     def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
         return Refused, (self.filename, self.strerror or "")
@@ -63,13 +65,14 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, readable: bool = False, private: bool = False) -> None:
-        self._begin(os.fspath(path), os.open(path, _FOLDER))
+        # The path is the choice of the program, so a link at its end is followed.
+        self._begin(os.fspath(path), os.open(path, _FOLDER & ~os.O_NOFOLLOW))
         status = os.fstat(self.descriptor)
         self.for_all = bool(status.st_mode & stat.S_IWOTH)
         self.shared = bool(status.st_mode & stat.S_IWGRP) and not (self.for_all or private)
         self.group = status.st_gid if self.shared else -1
         seen = status.st_mode if readable else 0
-        self.folder_mode = seen & 0o055 | (0o2770 if self.shared else 0o700)
+        self.folder_mode = seen & 0o055 | status.st_mode & stat.S_ISGID | (0o2770 if self.shared else 0o700)
         self.file_mode = seen & 0o044 | (0o660 if self.shared else 0o600)
 
     def _begin(self, path: str, descriptor: int) -> None:
@@ -80,6 +83,12 @@ class Folder:
         status = os.fstat(descriptor)
         self.identity = (status.st_dev, status.st_ino)
         self.owner = status.st_uid
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # Folders inside.
 
@@ -119,11 +128,11 @@ class Folder:
 
     # Files.
 
-    def open(self, name: str, flags: int = READ) -> int:
+    def open(self, name: str, flags: int = READ, *, any_mode: bool = False) -> int:
         """Open a regular file that exists; refuse every other kind of file, and a file of an untrusted user."""
         descriptor = _open(name, flags | _SAFE, self.descriptor, self.path)
         try:
-            self.check(name, os.fstat(descriptor))
+            self.check(name, os.fstat(descriptor), any_mode=any_mode)
         except BaseException:
             os.close(descriptor)
             raise
@@ -187,9 +196,9 @@ class Folder:
             raise
         return descriptor
 
-    def read(self, name: str, limit: int) -> bytes:
+    def read(self, name: str, limit: int, *, any_mode: bool = False) -> bytes:
         """Return the first `limit` bytes of a file."""
-        descriptor = self.open(name)
+        descriptor = self.open(name, any_mode=any_mode)
         try:
             return os.read(descriptor, limit)
         finally:
@@ -210,18 +219,36 @@ class Folder:
         """Return the status of an entry, and of a link itself."""
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
-    def link(self, name: str, new: str) -> None:
-        """Give a file a second name, which must not exist."""
-        link(name, new, self.descriptor)
+    def link(self, name: str, new: str, to: Folder | None = None) -> None:
+        """Give a file a second name, which must not exist, also in another directory."""
+        link(name, new, self.descriptor, to.descriptor if to is not None else -1)
 
-    def rename(self, name: str, new: str) -> None:
-        """Rename an entry, and replace a file that has the new name."""
-        os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+    def move(self, name: str, new: str, to: Folder | None = None) -> None:
+        """Rename an entry, also into another directory, and replace a file that has the new name."""
+        target = self if to is None else to
+        try:
+            os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=target.descriptor)
+        except OSError as error:
+            raise _named(error, f"{target.path}/{new}") from None
+
+    def symlink(self, name: str, target: str) -> None:
+        """Create a symbolic link, which must not exist."""
+        os.symlink(target, name, dir_fd=self.descriptor)
+
+    def names(self) -> list[str]:
+        """Return the names of all entries."""
+        return os.listdir(self.descriptor)
 
     def remove(self, name: str) -> None:
         """Remove a file, a link or a FIFO, if it exists; never what a link leads to."""
         with contextlib.suppress(FileNotFoundError):
             unlink(name, self.descriptor)
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a directory with all its content, or a file; follow no link, and raise no error."""
+        with contextlib.suppress(OSError):
+            self.remove(name)
+        shutil.rmtree(name, ignore_errors=True, dir_fd=self.descriptor)
 
     def drop_folder(self, name: str, files: Iterable[str]) -> None:
         """Remove a directory with these files, if it contains nothing else; raise no error."""
@@ -239,21 +266,28 @@ class Folder:
 
         `any_mode`: the program chose the mode, and all users may be allowed to write.
         """
-        path, uid, found = f"{self.path}/{name}", status.st_uid, stat.S_IFMT(status.st_mode)
-        if found != kind:
-            raise Refused(path, f"this is {_KINDS.get(found, 'a device')} of user {uid}, and must be {_KINDS[kind]}")
-        if not (self.shared or uid in (0, self.owner) or self._is_mine(uid)):
-            place = "all users can write to its directory" if self.for_all else "its directory belongs to another user"
-            raise Refused(
-                path,
-                f"this belongs to user {uid}, who is not trusted here: {place}. Use a directory that only this user, "
-                "or one group, can write to; or let its owner remove it",
-            )
+        path, uid = f"{self.path}/{name}", status.st_uid
+        self.check_owner(name, status)
+        if stat.S_IFMT(status.st_mode) != kind:
+            raise _wrong_kind(path, status, kind)
         if status.st_mode & stat.S_IWOTH and not any_mode:
             advice = f"run chmod o-w on it if you trust its content, which belongs to user {uid}"
-            raise Refused(path, f"all users can write to this (mode {stat.S_IMODE(status.st_mode):o}): {advice}")
+            mode = stat.S_IMODE(status.st_mode)
+            raise Refused(path, f"all users can write to this (mode {mode:o}): {advice}", planted=True)
         if kind == stat.S_IFREG and self.for_all and status.st_nlink > 1:
             raise Refused(path, f"this file of user {uid} has a second name (a hard link): remove this name")
+
+    def check_owner(self, name: str, status: os.stat_result) -> None:
+        """Raise `Refused` if the entry belongs to an untrusted user."""
+        uid = status.st_uid
+        if self.shared or uid in (0, self.owner) or self._is_mine(uid):
+            return
+        place = "all users can write to its directory" if self.for_all else "its directory belongs to another user"
+        why = (
+            f"this belongs to user {uid}, who is not trusted here: {place}. Use a directory that only this user, "
+            "or one group, can write to; or let its owner remove it"
+        )
+        raise Refused(f"{self.path}/{name}", why, planted=True)
 
     def _is_mine(self, uid: int) -> bool:
         """Return true if new files of this process belong to that user: a file server may show another user for it."""
@@ -281,10 +315,21 @@ class Folder:
         _give(descriptor, self.group, mode)
 
 
-def open_path(path: str | os.PathLike[str]) -> tuple[Folder, str]:
-    """Open the directory of a file; return it and the name of the file."""
-    folder, name = os.path.split(os.fspath(path))
-    return Folder(folder), name
+@contextlib.contextmanager
+def opened(directory: str | os.PathLike[str], *parts: str, make: bool = False) -> Iterator[Folder]:
+    """Open a directory whose files its readers may read, or one inside it; follow no link inside.
+
+    `make`: create the missing directories inside.
+    """
+    folder = Folder(directory, readable=True)
+    try:
+        for part in parts:
+            inside = folder.make_folder(part) if make else folder.open_folder(part)
+            folder.close()
+            folder = inside
+        yield folder
+    finally:
+        folder.close()
 
 
 def make_path(path: str | os.PathLike[str]) -> Folder:
@@ -293,11 +338,8 @@ def make_path(path: str | os.PathLike[str]) -> Folder:
         return Folder(path, private=True)
     except FileNotFoundError:
         parent, name = os.path.split(os.fspath(path))
-        above = make_path(parent)
-        try:
+        with make_path(parent) as above:
             return above.make_folder(name)
-        finally:
-            above.close()
 
 
 def is_movable(path: str | os.PathLike[str]) -> bool:
@@ -323,9 +365,9 @@ def fill(descriptor: int, body: bytes, *, lasting: bool = False) -> None:
         os.fsync(descriptor)
 
 
-def link(name: str, new: str, folder: int) -> None:
-    """Give a file a second name in its directory, which must not exist."""
-    os.link(name, new, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+def link(name: str, new: str, folder: int, to: int = -1) -> None:
+    """Give a file a second name, which must not exist, in its directory or in another one."""
+    os.link(name, new, src_dir_fd=folder, dst_dir_fd=to if to >= 0 else folder, follow_symlinks=False)
 
 
 def unlink(name: str, folder: int) -> None:
@@ -362,20 +404,6 @@ def retry_denied(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
     return make()
 
 
-def share_with_group(what: int | str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
-    """Give a file or folder the group and the mode of the folder it lies in, whatever umask and group its creator has.
-
-    A folder passes its group on to new files inside it (setgid), and is not writable for all users.
-    """
-    parent, own = os.stat(folder), os.stat(what)
-    is_folder, is_shared = stat.S_ISDIR(own.st_mode), bool(parent.st_mode & stat.S_IWGRP)
-    if is_shared and own.st_gid != parent.st_gid:
-        with contextlib.suppress(PermissionError):  # the creator does not belong to that group
-            os.chown(what, -1, parent.st_gid)
-    mode = parent.st_mode & 0o2775 | 0o700 if is_folder else parent.st_mode & 0o666 | 0o600
-    os.chmod(what, mode | stat.S_ISGID if is_folder and is_shared else mode)
-
-
 def _open(name: str, flags: int, parent: int, path: str, mode: int = 0o600) -> int:
     """Open an entry of a directory; an error names the whole path."""
     try:
@@ -385,9 +413,14 @@ def _open(name: str, flags: int, parent: int, path: str, mode: int = 0o600) -> i
             raise _named(error, f"{path}/{name}") from None
         # The kernel refused the kind of the entry: say which kind it is, and whose.
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        wanted = _KINDS[stat.S_IFDIR if flags & os.O_DIRECTORY else stat.S_IFREG]
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
-        raise Refused(f"{path}/{name}", f"this is {kind} of user {status.st_uid}, and must be {wanted}") from None
+        kind = stat.S_IFDIR if flags & os.O_DIRECTORY else stat.S_IFREG
+        raise _wrong_kind(f"{path}/{name}", status, kind) from None
+
+
+def _wrong_kind(path: str, status: os.stat_result, wanted: int) -> Refused:
+    found = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+    why = f"this is {found} of user {status.st_uid}, and must be {_KINDS[wanted]}: remove it if no program needs it"
+    return Refused(path, why)
 
 
 def _give(descriptor: int, group: int, mode: int) -> None:

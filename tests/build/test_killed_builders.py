@@ -160,19 +160,19 @@ def test_a_tree_whose_staging_is_being_removed_is_never_published(start, connect
     sleeper = start(url, env=points.env, ttl=0.6)
     points.wait_reached("build.before-publish", timeout=20)
     sleeper.freeze()
-    remove, reports = build_dir._remove, []
+    remove, reports = build_dir.BuildDir._remove, []
 
-    def half_way(path):
+    def half_way(builder, path):
         if not reports:
             (path / "second").unlink()
             points.go("build.before-publish")
             sleeper.thaw()
             sleeper.wait_ready()
             reports.append(json.loads(sleeper.read_line(20)) | {"seen": (store / "k").exists()})
-        remove(path)
+        remove(builder, path)
 
     monkeypatch.setattr(build_dir, "_is_in_use", lambda _: False)
-    monkeypatch.setattr(build_dir, "_remove", half_way)
+    monkeypatch.setattr(build_dir.BuildDir, "_remove", half_way)
     built = connect(url).build_once(store, "k", whole, timeout=20)
 
     assert (reports[0]["error"], reports[0]["seen"]) == ("LeaseLost", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -20,6 +21,7 @@ from holdfast.core.build import build_dir
 from holdfast.core.build.build_dir import BuildDir, digest_of
 from holdfast.errors import InvalidName, Unavailable
 from holdfast.testing import eventually
+from tests.support.other_users import MALLORY, TEAM, give_to, need_root, public_directory, snapshot
 
 
 @pytest.fixture
@@ -324,3 +326,53 @@ def test_a_builder_waits_for_a_directory_that_is_being_created(holdfast_workers,
     opened.join()
 
     assert report == {"fresh": True}
+
+
+@pytest.mark.finding("S2", "S6")
+@pytest.mark.parametrize("place", [".holdfast-staging", "@scope", "tree"])
+def test_a_swapped_folder_never_opens_a_private_one(connect, monkeypatch, place):
+    """A member of the group replaces a folder that was just created, before it gets its mode, by a link."""
+    need_root()
+    with public_directory(0o2770, gid=TEAM) as shared:
+        private = shared.parent / "private"
+        private.mkdir(0o700)
+        make, swaps = os.mkdir, []
+
+        def swapped(name, mode=0o777, *, dir_fd=None):
+            make(name, mode, dir_fd=dir_fd)
+            where = Path(os.readlink(f"/proc/self/fd/{dir_fd}")) if dir_fd is not None else Path(name).parent
+            path = where / os.path.basename(name)
+            is_tree = path.parent.name == ".holdfast-staging"
+            if path.is_relative_to(shared) and (path.name == place or (place == "tree" and is_tree)) and not swaps:
+                swaps.append(path)
+                path.rename(path.with_name("away"))
+                path.symlink_to(private)
+
+        monkeypatch.setattr(os, "mkdir", swapped)
+        # The tree has a new name at the next attempt, and the others have not: their error names the link.
+        expected = contextlib.nullcontext() if place == "tree" else pytest.raises(Unavailable)
+        with expected as caught:
+            connect("memory://trees").build_once(shared, "@scope/name", whole)
+
+        assert len(swaps) == 1
+        assert caught is None or f"{swaps[0]}: this is a symbolic link of user 0" in caught.value.detail
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+        assert private.stat().st_gid != TEAM
+        assert list(private.iterdir()) == []
+
+
+@pytest.mark.finding("S6")
+@pytest.mark.parametrize("planted", ["tool_1", ".holdfast-staging", ".holdfast-domain"])
+def test_files_of_an_untrusted_user_are_refused_by_name_and_stay(connect, planted):
+    """In a directory such as /tmp another user could have published code under this name."""
+    need_root()
+    with public_directory(0o1777) as shared:
+        connect("memory://trees").build_once(shared, "tool_1", whole)
+        give_to(MALLORY, shared / planted)
+        before = snapshot(shared)
+
+        with pytest.raises(Unavailable) as caught:
+            connect("memory://trees").build_once(shared, "tool_2" if planted != "tool_1" else "tool_1", whole)
+
+        assert f"{shared / planted}: this belongs to user {MALLORY}" in caught.value.detail
+        assert snapshot(shared) == before

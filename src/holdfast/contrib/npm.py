@@ -8,7 +8,6 @@ short lease of its own. npm itself never runs inside the shared directory.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -28,7 +27,7 @@ from holdfast.core.lease.lock import TTL_S
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
 from holdfast.host import unavailable_error
 from holdfast.names import new_token
-from holdfast.shared_files import share_with_group
+from holdfast.shared_files import opened
 
 if TYPE_CHECKING:
     from holdfast.blocking import Holdfast
@@ -43,6 +42,7 @@ LOCKFILE = ".package-lock.json"
 NPM_S = 600.0
 _AT_ONCE = 4
 _MANIFEST_TTL_S = 10.0
+_MANIFEST_MAX = 64 * 1024 * 1024
 _PAUSE_S = 1.0
 _LISTING = "manifest/"
 _NAME = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
@@ -171,9 +171,8 @@ class Repo:
 
     def _make_modules(self) -> None:
         try:
-            with contextlib.suppress(FileExistsError):
-                self.modules.mkdir()
-                share_with_group(self.modules, self.directory)
+            with opened(self.directory, MODULES, make=True):
+                pass
         except OSError as error:
             raise unavailable_error("directory", error) from error
 
@@ -275,7 +274,8 @@ class Repo:
                     _lift(prefix, spec.alias, place)
                     return
                 done.stderr = f"npm left an incomplete tree: {fault}"
-            shutil.rmtree(prefix, ignore_errors=True)
+            with opened(place) as folder:
+                folder.remove_tree(prefix.name)
             if not self._may_retry(done, attempt, f"install {spec.alias}", runs):
                 break
         raise BuildFailed(spec.alias, "npm install", f"{npm_error(done)} (attempt {attempt + 1})")
@@ -283,11 +283,10 @@ class Repo:
     def _prefix(self, place: Path, attempt: int) -> Path:
         """Create the prefix of one run of npm, with the repository's settings: its registries and credentials."""
         prefix = place / f".npm-{attempt}"
-        prefix.mkdir()
-        share_with_group(prefix, place)
-        (prefix / MANIFEST).write_text('{"private": true}', encoding="utf-8")
-        if (self.directory / SETTINGS).exists():
-            (prefix / SETTINGS).symlink_to(self.directory / SETTINGS)
+        with opened(place, prefix.name, make=True) as folder:
+            folder.write_new(MANIFEST, b'{"private": true}')
+            if (self.directory / SETTINGS).exists():
+                folder.symlink(SETTINGS, str(self.directory / SETTINGS))
         return prefix
 
     # The manifest.
@@ -299,7 +298,8 @@ class Repo:
         """
         path = self.directory / MANIFEST
         try:
-            text = path.read_text(encoding="utf-8")
+            with opened(self.directory) as folder:
+                text = folder.read(MANIFEST, _MANIFEST_MAX, any_mode=True).decode()
         except FileNotFoundError:
             return {"name": "holdfast-repo", "private": True, "version": "1.0.0", "dependencies": {}}
         except (OSError, UnicodeDecodeError) as error:
@@ -345,18 +345,15 @@ class Repo:
         manifest = self._manifest()
         named = {**self._published(), **manifest["dependencies"], alias: source}
         manifest["dependencies"] = dict(sorted(named.items()))
-        draft = self.directory / f".{MANIFEST}.{new_token()}"
-        try:
-            with draft.open("x", encoding="utf-8") as file:
-                json.dump(manifest, file, indent=2)
-                file.flush()
-                share_with_group(file.fileno(), self.directory)
-                os.fsync(file.fileno())
-            check()
-            failpoints.point("npm.before-manifest")
-            draft.replace(self.directory / MANIFEST)
-        finally:
-            draft.unlink(missing_ok=True)
+        draft = f".{MANIFEST}.{new_token()}"
+        with opened(self.directory) as folder:
+            folder.write_new(draft, json.dumps(manifest, indent=2).encode(), lasting=True)
+            try:
+                check()
+                failpoints.point("npm.before-manifest")
+                folder.move(draft, MANIFEST)
+            finally:
+                folder.remove(draft)
 
 
 def _allowed(allow: Iterable[str]) -> tuple[str, ...]:
@@ -394,21 +391,33 @@ def _fault_in(prefix: Path, alias: str, stderr: str) -> str:
 
 def _lift(prefix: Path, alias: str, place: Path) -> None:
     """Move the package's files into the private directory, and the packages beside it (its peers) below them."""
-    package, inside = prefix / MODULES / alias, place / MODULES
-    for entry in list(package.iterdir()):
-        entry.rename(place / entry.name)
-    for peer in list((prefix / MODULES).iterdir()):
-        if peer.name.startswith(".") or not any(peer.iterdir()):
+    with opened(place) as top, opened(place, prefix.name, MODULES, *alias.split("/")) as package:
+        for entry in package.names():
+            package.move(entry, entry, top)
+    for peer in _packages(place, prefix.name, MODULES):
+        *scope, name = peer.split("/")
+        if peer == alias or (place / MODULES / peer).exists():
             continue
-        for each in [peer] if not peer.name.startswith("@") else list(peer.iterdir()):
-            target = inside / each.relative_to(prefix / MODULES)
-            if each != package and any(each.iterdir()) and not target.exists():
-                for folder in (inside, target.parent):
-                    with contextlib.suppress(FileExistsError):
-                        folder.mkdir()
-                        share_with_group(folder, place)
-                each.rename(target)
-    shutil.rmtree(prefix)
+        with (
+            opened(place, prefix.name, MODULES, *scope) as beside,
+            opened(place, MODULES, *scope, make=True) as inside,
+        ):
+            beside.move(name, name, inside)
+    with opened(place) as top:
+        top.remove_tree(prefix.name)
+
+
+def _packages(place: Path, *parts: str) -> list[str]:
+    """Return the names of the packages in a directory that contain a file, those of scopes with their scope."""
+    found = []
+    with opened(place, *parts) as folder:
+        for name in folder.names():
+            if name.startswith("@"):
+                found += [f"{name}/{each}" for each in _packages(place, *parts, name)]
+            elif not name.startswith("."):
+                with opened(place, *parts, name) as package:
+                    found += [name] if package.names() else []
+    return found
 
 
 def _version(output: str, text: str, wanted: str) -> str:

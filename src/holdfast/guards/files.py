@@ -96,11 +96,8 @@ class FileGuard:
     @_reported
     def newest(self) -> Stamp:
         """Return the newest stamp; fence 0 if there is none."""
-        folder = Folder(self.path.parent)
-        try:
+        with Folder(self.path.parent) as folder:
             return self._newest(folder)
-        finally:
-            folder.close()
 
     def _newest(self, folder: Folder) -> Stamp:
         try:
@@ -118,17 +115,13 @@ class FileGuard:
 
     @contextmanager
     def _admitting(self, stamp: Stamp) -> Iterator[Folder]:
-        folder = Folder(self.path.parent)
-        try:
-            with self._locked(folder):
-                newest = self._newest(folder)
-                if admitted(str(self.path), newest, stamp) != newest:
-                    record = {"v": _LAYOUT, "fence": stamp.fence, "token": stamp.token}
-                    self._replace(folder, self._record, json.dumps(record).encode())
-                failpoints.point("guard.admitted")
-                yield folder
-        finally:
-            folder.close()
+        with Folder(self.path.parent) as folder, self._locked(folder):
+            newest = self._newest(folder)
+            if admitted(str(self.path), newest, stamp) != newest:
+                record = {"v": _LAYOUT, "fence": stamp.fence, "token": stamp.token}
+                self._replace(folder, self._record, json.dumps(record).encode())
+            failpoints.point("guard.admitted")
+            yield folder
 
     @contextmanager
     def _locked(self, folder: Folder) -> Iterator[None]:
@@ -171,7 +164,7 @@ class FileGuard:
             file.flush()
             os.fsync(descriptor)
         failpoints.point("guard.before-replace")
-        folder.rename(draft, name)
+        folder.move(draft, name)
         folder.sync()
 
     def _create_like(self, folder: Folder, draft: str, name: str) -> int:

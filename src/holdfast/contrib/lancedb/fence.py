@@ -57,15 +57,11 @@ class FenceFile:
 
     def newest(self) -> int:
         """Return the newest fence; 0 if there is none."""
-        folder = None
         try:
-            folder = Folder(os.path.realpath(self.path.parent))
-            descriptor = folder.open(self.path.name)
+            with Folder(self.path.parent) as folder:
+                descriptor = folder.open(self.path.name)
         except FileNotFoundError:
             return 0
-        finally:
-            if folder is not None:
-                folder.close()
         try:
             return self._read(descriptor)[0]
         finally:
@@ -74,11 +70,8 @@ class FenceFile:
     def _locked(self) -> int:
         """Return a locked descriptor. If the lock stays taken, raise `Unavailable` with the name of its holder."""
         try:
-            folder = Folder(os.path.realpath(self.path.parent))
-            try:
+            with Folder(self.path.parent) as folder:
                 return self._locked_in(folder)
-            finally:
-                folder.close()
         except OSError as error:
             if isinstance(error, HoldfastError):
                 raise

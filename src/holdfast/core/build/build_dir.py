@@ -13,9 +13,9 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import stat
 import time
+from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -25,7 +25,7 @@ from holdfast import failpoints
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.host import unavailable_error
 from holdfast.names import is_unicode, new_token
-from holdfast.shared_files import retry_denied, share_with_group
+from holdfast.shared_files import Folder, Refused, open_file, opened, retry_denied
 
 RECORD = ".holdfast-built"
 STAGING = ".holdfast-staging"
@@ -34,7 +34,7 @@ _MOVED = ".moved"
 _LAYOUT = 1
 _KEY_MAX = 400
 _PART_MAX = 200
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_RECORD_MAX = 65536
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
@@ -111,18 +111,21 @@ class BuildDir:
     def _read(self, path: Path, record_path: Path) -> BuildResult | None:
         """Return the build that a record describes; `None` if the record is missing, unreadable or of another key."""
         try:
-            descriptor = os.open(record_path, _READ)
-        except OSError:
-            return None
-        try:
-            record = json.loads(os.read(descriptor, 65536))
+            with self._opened(record_path.parent) as folder:
+                record = json.loads(folder.read(record_path.name, _RECORD_MAX))
             if record["key"] != self.key and not self._is_same_tree(record["key"]):
                 return None  # a copy of the tree of another key
             return BuildResult(path, record["key"], record["digest"], record["fence"], record["at"], record["by"])
-        except (OSError, ValueError, LookupError, TypeError):
+        except Refused as error:
+            if error.planted:
+                raise unavailable_error("directory", error) from error
             return None
-        finally:
-            os.close(descriptor)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+
+    def _opened(self, path: Path, *, make: bool = False) -> AbstractContextManager[Folder]:
+        """Open the build directory or a directory inside it; `make`: create the missing directories."""
+        return opened(self.directory, *path.relative_to(self.directory).parts, make=make)
 
     def _is_same_tree(self, key: str) -> bool:
         """Return whether one key is the end of the other: the same tree, seen from a directory above or below."""
@@ -172,9 +175,7 @@ class BuildDir:
     def stage(self, fence: int) -> StagingDir:
         """Create a private directory to build in; remove the leftovers of earlier builders of this key."""
         try:
-            path = retry_denied(partial(self._make_staging_dir, fence), *self._parents())
-            share_with_group(path, self.directory)  # other users will read the build
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            path, lock = retry_denied(partial(self._make_staging_dir, fence), *self._parents())
             with contextlib.suppress(OSError):  # a filesystem without flock: only the fence identifies leftovers
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -182,7 +183,7 @@ class BuildDir:
         failpoints.point("build.staged")
         return StagingDir(path, lock)
 
-    def _make_staging_dir(self, fence: int) -> Path:
+    def _make_staging_dir(self, fence: int) -> StagingDir:
         """Remove leftovers of this key, and create the directory to build in."""
         self._check_neighbours()
         self._make(self._staging)
@@ -199,8 +200,8 @@ class BuildDir:
             self._make(self.path)
             self._clear_unpublished(fence)
             path = self.path / f"{fence:016d}"
-        path.mkdir()
-        return path
+        with self._opened(path.parent) as folder:
+            return StagingDir(path, folder.new_folder(path.name))  # other users will read the build
 
     def _private_path(self, fence: int) -> Path:
         """Return a private path that the next builder of this key recognises as a leftover."""
@@ -228,7 +229,8 @@ class BuildDir:
 
     def _publish_by_rename(self, tree: Path, record: dict[str, Any], bad: BuildResult | None) -> BuildResult:
         """Publish a tree by a rename; return the build of another process if that came first."""
-        self._write(tree / RECORD, record)
+        with self._opened(tree) as folder:  # a reader that cannot read the record would build again
+            folder.write_new(RECORD, json.dumps(record).encode(), lasting=True)
         _sync(tree)
         self._check_neighbours()
         failpoints.point("build.before-publish")
@@ -252,10 +254,10 @@ class BuildDir:
     def _published(self, tree: Path, record: dict[str, Any]) -> BuildResult:
         """Return the build that was just renamed into place; take it back if another build now contains the path."""
         if self._outer_build() is not None:
-            os.rename(self.path, tree)
+            self._move(self.path, tree)
             for parent in self.path.parents[: self.key.count("/")]:
-                with contextlib.suppress(OSError):  # this builder may have created it inside the other build
-                    parent.rmdir()
+                with contextlib.suppress(OSError), self._opened(parent.parent) as folder:
+                    folder.drop_folder(parent.name, ())  # this builder may have created it inside the other build
             self._check_neighbours()
         built = self._built(self.path, record)
         if self.find_uncached() != built._replace(fresh=False):
@@ -264,12 +266,22 @@ class BuildDir:
 
     def _rename_into_place(self, tree: Path) -> bool:
         try:
-            os.rename(tree, self.path)
+            self._move(tree, self.path)
         except OSError as error:
             if error.errno in _TAKEN:
                 return False
             raise
         return True
+
+    def _move(self, path: Path, new: Path) -> None:
+        """Rename a tree inside the build directory; refuse the tree of an untrusted user."""
+        with self._opened(path.parent) as folder, self._opened(new.parent) as to:
+            folder.check_owner(path.name, folder.status(path.name))
+            folder.move(path.name, new.name, to)
+
+    def _remove(self, path: Path) -> None:
+        with contextlib.suppress(OSError), self._opened(path.parent) as folder:
+            folder.remove_tree(path.name)
 
     def _move_away(self, bad: BuildResult | None, fence: int) -> None:
         """Move an incomplete or refused tree out of the way. If a complete build is in it by now, move it back."""
@@ -278,42 +290,35 @@ class BuildDir:
         if bad is None:  # the next builder looks into it, should this one be killed before it has
             away = away.with_name(f"{away.name}{_MOVED}")
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path, away)
+            self._move(self.path, away)
         failpoints.point("build.aside")
         moved = self._read(self.path, away / RECORD)
         if (moved is not None and moved != bad) or (bad is None and _build_below(away) is not None):
             self._put_back(away)
         else:
-            _remove(away)
+            self._remove(away)
 
     def _put_back(self, away: Path) -> None:
         """Move a tree with a complete build back to its place; keep it where it is if the place is taken."""
         with contextlib.suppress(OSError):
-            os.rename(away, self.path)
+            self._move(away, self.path)
 
     def _publish_by_pointer(self, tree: Path, record: dict[str, Any]) -> BuildResult:
         """Publish a tree that cannot be moved, by a pointer to it. Readers use the pointer with the newest fence."""
         _sync(tree)
         self._check_neighbours()
-        draft = self._private_path(record["fence"])
-        try:
-            self._write(draft, record)
-            failpoints.point("build.before-publish")
-            os.link(draft, self.path / f"{_POINTER}{tree.name}")
-        finally:
-            draft.unlink(missing_ok=True)
+        draft = self._private_path(record["fence"]).name
+        with self._opened(self._staging) as staging, self._opened(self.path) as folder:
+            staging.write_new(draft, json.dumps(record).encode(), lasting=True)
+            try:
+                failpoints.point("build.before-publish")
+                staging.link(draft, f"{_POINTER}{tree.name}", folder)
+            finally:
+                staging.remove(draft)
         found = self._find_by_pointer()
         if found is None:
             raise OSError(errno.ENOENT, "another builder removed it while this builder was suspended", str(tree))
         return self._built(tree, record) if found.path == tree else found
-
-    def _write(self, path: Path, record: dict[str, Any]) -> None:
-        """Write the record with the permissions of the directory: a reader that cannot read it would build again."""
-        with path.open("x", encoding="utf-8") as file:
-            json.dump(record, file)
-            file.flush()
-            share_with_group(file.fileno(), self.directory)
-            os.fsync(file.fileno())
 
     def _clear_unpublished(self, fence: int) -> None:
         """Remove trees of lower fences that no pointer names and that no builder uses."""
@@ -332,23 +337,17 @@ class BuildDir:
         away = self._private_path(fence)
         failpoints.point("build.before-clearing")
         with contextlib.suppress(FileNotFoundError):
-            os.rename(leftover, away)
+            self._move(leftover, away)
         failpoints.point("build.clearing")
-        _remove(away)
+        self._remove(away)
 
     def _built(self, path: Path, record: dict[str, Any]) -> BuildResult:
         return BuildResult(path, self.key, record["digest"], record["fence"], record["at"], record["by"], fresh=True)
 
     def _make(self, folder: Path) -> None:
         """Create a directory inside the build directory; do not follow symbolic links."""
-        for each in [*reversed(folder.parents), folder]:
-            if each == self.directory or not each.is_relative_to(self.directory):
-                continue
-            with contextlib.suppress(FileExistsError):
-                each.mkdir()
-                share_with_group(each, self.directory)
-            if not stat.S_ISDIR(each.lstat().st_mode):
-                raise OSError(errno.ENOTDIR, "it must be a directory, not a link or a file", str(each))
+        with self._opened(folder, make=True):
+            pass
 
     def _parents(self) -> list[Path]:
         """Return the directories that another builder may be creating."""
@@ -359,14 +358,15 @@ class BuildDir:
         """Remove the staged tree of an attempt that was not published, and free its lock."""
         pointed = not self._relocatable and (self.path / f"{_POINTER}{staging_dir.path.name}").exists()
         if not pointed:
-            shutil.rmtree(staging_dir.path, ignore_errors=True)
+            self._remove(staging_dir.path)
         os.close(staging_dir.lock)
 
 
 def _is_in_use(tree: Path) -> bool:
     """Return whether the builder of a tree, or a program that it started, still uses the tree; only on this host."""
     try:
-        descriptor = os.open(tree, _READ)
+        with opened(tree.parent) as folder:
+            descriptor = open_file(tree.name, folder.descriptor)
     except OSError:
         return False
     try:
@@ -392,12 +392,6 @@ def _build_below(tree: Path, *, itself: bool = False) -> Path | None:
     return None
 
 
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
-    shutil.rmtree(path, ignore_errors=True)
-
-
 def _fence_in(name: str) -> int:
     """Return the fence in the name of a staging directory; 0 if there is none."""
     number = name.split(".")[1]
@@ -407,18 +401,17 @@ def _fence_in(name: str) -> int:
 def digest_of(tree: Path) -> str:
     """Return a digest of a tree: paths, file types, executable bits and contents. `OSError` if a part is unreadable."""
     digest = blake2b(digest_size=16)
-    for parent, folders, files in os.walk(tree, onerror=_raise):
+    for parent, folders, files, descriptor in os.fwalk(tree, onerror=_raise):
         folders.sort()
         for name in sorted([*files, *folders]):
-            path = os.path.join(parent, name)
-            relative = os.path.relpath(path, tree)
-            mode = os.lstat(path).st_mode
+            relative = os.path.relpath(os.path.join(parent, name), tree)
+            mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
             executable = 0 if stat.S_ISDIR(mode) else mode & 0o111
             digest.update(f"{relative}\0{stat.S_IFMT(mode)}\0{executable:o}\0".encode("utf-8", "surrogateescape"))
             if stat.S_ISLNK(mode):
-                digest.update(os.fsencode(os.readlink(path)))
+                digest.update(os.fsencode(os.readlink(name, dir_fd=descriptor)))
             elif stat.S_ISREG(mode):
-                with open(path, "rb") as file:
+                with open(open_file(name, descriptor), "rb") as file:
                     while piece := file.read(1 << 20):
                         digest.update(piece)
     return digest.hexdigest()
@@ -435,13 +428,10 @@ def _raise_unless_missing(error: OSError) -> None:
 
 def _sync(tree: Path) -> None:
     """Write the tree to the disk before it gets its name: after a power cut, the name must not lead to half a tree."""
-    descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(tree) as folder:
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if syncfs is None:
             os.sync()
-        elif syncfs(descriptor):  # a network filesystem may report only now that the disk is full
+        elif syncfs(folder.descriptor):  # a network filesystem may report only now that the disk is full
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), str(tree))
-    finally:
-        os.close(descriptor)

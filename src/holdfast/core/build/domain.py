@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,10 +19,10 @@ from holdfast.core.inspection import lease_info
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import unavailable_error
 from holdfast.names import new_token
-from holdfast.shared_files import Folder, retry_denied
+from holdfast.shared_files import opened, retry_denied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from holdfast.core.client import Client
 
@@ -63,17 +62,8 @@ def read(directory: Path) -> LockDomain | None:
         raise InvalidConfig("directory", str(directory), rule) from error
 
 
-@contextlib.contextmanager
-def _opened(directory: Path) -> Iterator[Folder]:
-    folder = Folder(os.path.realpath(directory), readable=True)
-    try:
-        yield folder
-    finally:
-        folder.close()
-
-
 def _read(directory: Path) -> bytes:
-    with _opened(directory) as folder:
+    with opened(directory) as folder:
         return folder.read(MARKER, _MARKER_MAX_BYTES)
 
 
@@ -132,7 +122,7 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
 
 
 def _publish(directory: Path, draft: str, text: bytes) -> None:
-    with _opened(directory) as folder:
+    with opened(directory) as folder:
         folder.write_new(draft, text, lasting=True)
         try:
             folder.link(draft, MARKER)
@@ -143,8 +133,8 @@ def _publish(directory: Path, draft: str, text: bytes) -> None:
 
 def tidy(directory: Path) -> None:
     """Remove drafts of the marker. The marker exists by now, so no draft can become it any more."""
-    with contextlib.suppress(OSError), _opened(directory) as folder:
-        for entry in os.listdir(folder.descriptor):
+    with contextlib.suppress(OSError), opened(directory) as folder:
+        for entry in folder.names():
             if entry.startswith(f"{MARKER}."):
                 folder.check(entry, folder.status(entry))
                 folder.remove(entry)

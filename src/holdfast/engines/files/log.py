@@ -180,7 +180,7 @@ class VersionLog:
             finally:
                 os.close(folder)
             failpoints.point("files.before-first-version")
-            leases.rename(draft, self._name)
+            leases.move(draft, self._name)
         except BaseException as error:
             drop_draft(self._root, draft)
             if isinstance(error, OSError) and error.errno in (*_TAKEN, *_GONE):

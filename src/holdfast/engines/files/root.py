@@ -59,11 +59,8 @@ class Root:
         if self.leases >= 0:
             return
         try:
-            above = Folder(self.directory)
-            try:
+            with Folder(self.directory) as above:
                 retry_denied(partial(self._open_all, above)) if above.shared else self._open_all(above)
-            finally:
-                above.close()
         except OSError as error:
             raise self.unavailable(error) from error
 
@@ -206,11 +203,11 @@ def _renames(_: Root, folder: Folder) -> bool:
         if inside:
             folder.write_new(f"{name}/{inside}", b"")
     try:
-        folder.rename("d", "e")
+        folder.move("d", "e")
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             return False
-        folder.rename("d", "f")  # a rename replaces an empty folder
+        folder.move("d", "f")  # a rename replaces an empty folder
         folder.status("f/x")
         return True
     return False
@@ -246,10 +243,7 @@ def drop_unfinished(home: Folder, name: str) -> None:
         if not stat.S_ISDIR(home.status(name).st_mode):
             home.remove(name)
             return
-        trial = home.open_folder(name)
-        try:
+        with home.open_folder(name) as trial:
             for inside in ("d", "e", "f"):
                 trial.drop_folder(inside, ("x", "y"))
-        finally:
-            trial.close()
         home.drop_folder(name, ("a", "b", "c", "l"))

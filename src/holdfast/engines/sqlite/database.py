@@ -204,6 +204,8 @@ class Database:
     def enter(self) -> Database:
         """Count one more client of this process, and return the database."""
         with self.gate.mutex:
+            if not self.folder.close.alive:  # the last client before this one has left
+                self.folder = make_path(self.path.parent)
             self._users += 1
         return self
 
@@ -213,6 +215,7 @@ class Database:
             self._users -= 1
             if self._users == 0:
                 self._close_behind_gate()
+                self.folder.close()
 
     def before_fork(self) -> None:
         """Close the connection: a child would inherit SQLite's own table of locks, but not the kernel's locks."""

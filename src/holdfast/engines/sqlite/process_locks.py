@@ -34,11 +34,10 @@ from holdfast import failpoints
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.observer import log
+from holdfast.shared_files import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from holdfast.shared_files import Folder
 
 STALL_S = 5.0
 _SLOW_S = 1.0
@@ -96,9 +95,9 @@ _LOCK_INSIDE = _request(fcntl.F_WRLCK, _INSIDE)
 class LockFile:
     """One file, its one descriptor in this process, and the bytes of it that this process has locked."""
 
-    def __init__(self, folder: Folder, name: str) -> None:
-        self.folder, self.name = folder, name
-        self.path = f"{folder.path}/{name}"
+    def __init__(self, directory: str, name: str) -> None:
+        self.directory, self.name = directory, name
+        self.path = f"{directory}/{name}"
         self.descriptor = -1
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         self.begin()
@@ -110,7 +109,8 @@ class LockFile:
 
     def open(self) -> None:
         """Open the file."""
-        descriptor = self.folder.open_or_create(self.name)
+        with Folder(self.directory, private=True) as folder:
+            descriptor = folder.open_or_create(self.name)
         status = os.fstat(descriptor)
         self.device, self.inode = status.st_dev, status.st_ino
         self.descriptor = descriptor
@@ -463,7 +463,7 @@ def _find_or_open(folder: Folder, name: str, kind: type[L]) -> L:
             return known
     for key in [key for key, file in _files.items() if not file.in_use()]:
         _files.pop(key).close()
-    file = kind(folder, name)
+    file = kind(folder.path, name)
     _files[file.device, file.inode] = file
     return file
 
@@ -497,7 +497,8 @@ class LivenessDescriptor:
     def __init__(self, live: LockFile, session: int) -> None:
         if not BY_DESCRIPTOR:
             raise InvalidConfig("url", live.path, "this system has no locks that a child process can inherit")
-        self.descriptor = live.folder.open(live.name, os.O_RDWR)
+        with Folder(live.directory, private=True) as folder:
+            self.descriptor = folder.open(live.name, os.O_RDWR)
         self.close = weakref.finalize(self, os.close, self.descriptor)
         self.close.atexit = False
         try:
