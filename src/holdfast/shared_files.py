@@ -46,15 +46,15 @@ _KINDS = {
 _TRIES, _NAP_S = 25, 0.02
 
 
-class Refused(PermissionError):
+class UntrustedFile(PermissionError):
     """A file that this process does not use; `planted`: because an untrusted user owns it or may change it."""
 
     def __init__(self, path: str, why: str, *, planted: bool = False) -> None:
         super().__init__(errno.EPERM, why, path)
         self.planted = planted
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
-        return Refused, (self.filename, self.strerror or "")
+    def __reduce__(self) -> tuple[type[UntrustedFile], tuple[str, str]]:
+        return UntrustedFile, (self.filename, self.strerror or "")
 
 
 class Folder:
@@ -262,7 +262,7 @@ class Folder:
     # Trust.
 
     def check(self, name: str, status: os.stat_result, kind: int = stat.S_IFREG, *, any_mode: bool = False) -> None:
-        """Raise `Refused` unless the entry is of this kind, belongs to a trusted user, and not all users may write it.
+        """Raise `UntrustedFile` unless the entry is of this kind, belongs to a trusted user, and not all users may write it.
 
         `any_mode`: the program chose the mode, and all users may be allowed to write.
         """
@@ -273,12 +273,12 @@ class Folder:
         if status.st_mode & stat.S_IWOTH and not any_mode:
             advice = f"run chmod o-w on it if you trust its content, which belongs to user {uid}"
             mode = stat.S_IMODE(status.st_mode)
-            raise Refused(path, f"all users can write to this (mode {mode:o}): {advice}", planted=True)
+            raise UntrustedFile(path, f"all users can write to this (mode {mode:o}): {advice}", planted=True)
         if kind == stat.S_IFREG and self.for_all and status.st_nlink > 1:
-            raise Refused(path, f"this file of user {uid} has a second name (a hard link): remove this name")
+            raise UntrustedFile(path, f"this file of user {uid} has a second name (a hard link): remove this name")
 
     def check_owner(self, name: str, status: os.stat_result) -> None:
-        """Raise `Refused` if the entry belongs to an untrusted user."""
+        """Raise `UntrustedFile` if the entry belongs to an untrusted user."""
         uid = status.st_uid
         if self.shared or uid in (0, self.owner) or self._is_mine(uid):
             return
@@ -287,7 +287,7 @@ class Folder:
             f"this belongs to user {uid}, who is not trusted here: {place}. Use a directory that only this user, "
             "or one group, can write to; or let its owner remove it"
         )
-        raise Refused(f"{self.path}/{name}", why, planted=True)
+        raise UntrustedFile(f"{self.path}/{name}", why, planted=True)
 
     def _is_mine(self, uid: int) -> bool:
         """Return true if new files of this process belong to that user: a file server may show another user for it."""
@@ -311,7 +311,9 @@ class Folder:
         # Another user who may write to this directory can have put an entry of this user in its place.
         is_other = not self._is_mine(status.st_uid) or (stat.S_ISDIR(status.st_mode) and os.listdir(descriptor))
         if is_other:
-            raise Refused(f"{self.path}/{name}", f"another process replaced this by an entry of user {status.st_uid}")
+            raise UntrustedFile(
+                f"{self.path}/{name}", f"another process replaced this by an entry of user {status.st_uid}"
+            )
         _give(descriptor, self.group, mode)
 
 
@@ -417,10 +419,10 @@ def _open(name: str, flags: int, parent: int, path: str, mode: int = 0o600) -> i
         raise _wrong_kind(f"{path}/{name}", status, kind) from None
 
 
-def _wrong_kind(path: str, status: os.stat_result, wanted: int) -> Refused:
+def _wrong_kind(path: str, status: os.stat_result, wanted: int) -> UntrustedFile:
     found = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
     why = f"this is {found} of user {status.st_uid}, and must be {_KINDS[wanted]}: remove it if no program needs it"
-    return Refused(path, why)
+    return UntrustedFile(path, why)
 
 
 def _give(descriptor: int, group: int, mode: int) -> None:

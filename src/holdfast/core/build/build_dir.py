@@ -25,7 +25,7 @@ from holdfast import failpoints
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.host import unavailable_error
 from holdfast.names import is_unicode, new_token
-from holdfast.shared_files import Folder, Refused, open_file, opened, retry_denied
+from holdfast.shared_files import Folder, UntrustedFile, open_file, opened, retry_denied
 
 RECORD = ".holdfast-built"
 STAGING = ".holdfast-staging"
@@ -116,7 +116,7 @@ class BuildDir:
             if record["key"] != self.key and not self._is_same_tree(record["key"]):
                 return None  # a copy of the tree of another key
             return BuildResult(path, record["key"], record["digest"], record["fence"], record["at"], record["by"])
-        except Refused as error:
+        except UntrustedFile as error:
             if error.planted:
                 raise unavailable_error("directory", error) from error
             return None

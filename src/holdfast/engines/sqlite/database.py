@@ -23,7 +23,7 @@ from holdfast.engines.sqlite import location, schema
 from holdfast.engines.sqlite.process_locks import STALL_S, Gate, LiveFile, SqliteLocks, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import unavailable_error
-from holdfast.shared_files import Refused, make_path
+from holdfast.shared_files import UntrustedFile, make_path
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ class Database:
             self._locks = SqliteLocks(self.folder, self.path.name)
             if not identity == self._check_files() == self._identity():
                 self._locks.close()
-                raise Refused(self._name, "another process replaced this while it was opened")
+                raise UntrustedFile(self._name, "another process replaced this while it was opened")
         except BaseException:
             connection.close()  # closing rolls back the open transaction
             raise
