@@ -262,7 +262,7 @@ class Folder:
     # Trust.
 
     def check(self, name: str, status: os.stat_result, kind: int = stat.S_IFREG, *, any_mode: bool = False) -> None:
-        """Raise `UntrustedFile` unless the entry is of this kind, belongs to a trusted user, and not all users may write it.
+        """Raise `UntrustedFile` unless the entry is of this kind, of a trusted user, and not writable for all users.
 
         `any_mode`: the program chose the mode, and all users may be allowed to write.
         """

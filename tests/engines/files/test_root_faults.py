@@ -200,14 +200,23 @@ def planted_records():
     places += [("tombstones", 0)] + [("tombstones", 0, number) for number in range(5)]
     yield "[" * 200_000
     yield '{"layout": 2, "holder": ' + "[" * 200_000
-    yield from ("null", "[]", "7", '"x"', "{}", f'{{"layout": {codec.LAYOUT}}}')
+    yield from (
+        "null",
+        "[]",
+        "7",
+        '"x"',
+        "{}",
+        f'{{"layout": {codec.LAYOUT}}}',
+        f'{{"layout":{codec.LAYOUT + 1},"x":0}}',
+    )
+    yield json.dumps({**good, "last": "\ud800"}, separators=(",", ":"))  # half of a character cannot be stored again
     for place in places:
         for value in wrong:
             record = inside = json.loads(json.dumps(good))
             for key in place[:-1]:
                 inside = inside[key]
             inside[place[-1]] = value
-            yield json.dumps(record)
+            yield json.dumps(record, separators=(",", ":"))
 
 
 @pytest.mark.finding("S11")

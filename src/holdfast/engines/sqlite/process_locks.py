@@ -537,6 +537,8 @@ class SqliteLocks:
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._open: list[int] = []
+        self.close = weakref.finalize(self, _close_each, self._open)  # also for a client that was never closed
+        self.close.atexit = False
         if not BY_DESCRIPTOR:
             return
         try:
@@ -552,6 +554,7 @@ class SqliteLocks:
         for descriptor in self._open:
             fcntl.fcntl(descriptor, _TRY, _request(fcntl.F_UNLCK, 0, 0))
 
-    def close(self) -> None:
-        while self._open:
-            os.close(self._open.pop())
+
+def _close_each(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
