@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
+import sqlite3
 import stat
 import threading
 import time
@@ -96,6 +98,27 @@ def test_each_planted_file_of_sqlite_is_refused_by_name(public, suffix, trap):
 
     assert str(planted) in str(caught.value)
     assert snapshot(public.parent) == before
+
+
+@pytest.mark.finding("S6")
+def test_a_database_that_is_swapped_while_sqlite_opens_it_is_refused(tmp_path, monkeypatch):
+    """SQLite opens it by path: between the check and the open, another file may have come there."""
+    other, path = tmp_path / "other.db", tmp_path / "hf.db"
+    with holdfast.connect(f"sqlite://{other}") as client:
+        client.lock("x").acquire().release()
+    connect, swaps = sqlite3.connect, []
+
+    def swapped(name, **options):
+        if str(name) == str(path) and not swaps:
+            swaps.append(path.rename(tmp_path / "moved"))
+            shutil.copy(other, path)
+        return connect(name, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", swapped)
+    error = refusal(f"sqlite://{path}")
+
+    assert len(swaps) == 1
+    assert f"{path}: another process replaced this while it was opened" in error.detail
 
 
 @pytest.mark.finding("S6")
