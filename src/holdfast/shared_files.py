@@ -43,6 +43,7 @@ _KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
 }
+_PRIVATE = 0o600
 _TRIES, _NAP_S = 25, 0.02
 
 
@@ -145,6 +146,8 @@ class Folder:
         """
         parent = inside if inside >= 0 else self.descriptor
         descriptor = _open(name, _NEW, parent, self.path, self.file_mode)
+        if self.file_mode == _PRIVATE:
+            return descriptor  # no umask makes it less private
         try:
             self._share(descriptor, name, self.file_mode)
         except BaseException:
@@ -208,7 +211,10 @@ class Folder:
         """Create a file with this content, or none at all. `lasting`: the content is on the disk at the end."""
         descriptor = self.create(name, inside=inside)
         try:
-            fill(descriptor, body, lasting=lasting)
+            if os.write(descriptor, body) != len(body):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if lasting:
+                os.fsync(descriptor)
         except BaseException:
             unlink(name, inside if inside >= 0 else self.descriptor)
             raise
@@ -357,14 +363,6 @@ def open_folder(name: str, parent: int) -> int:
 def open_file(name: str, parent: int) -> int:
     """Return a descriptor of a file inside a trusted directory, for reading; follow no link, wait for no FIFO."""
     return os.open(name, READ, dir_fd=parent)
-
-
-def fill(descriptor: int, body: bytes, *, lasting: bool = False) -> None:
-    """Write the content of a new file: all of it, or raise `OSError`."""
-    if os.write(descriptor, body) != len(body):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if lasting:
-        os.fsync(descriptor)
 
 
 def link(name: str, new: str, folder: int, to: int = -1) -> None:

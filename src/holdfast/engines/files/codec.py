@@ -71,8 +71,12 @@ EMPTY = StoredRecord(Record())
 
 def read(body: bytes, clocks: Clocks) -> StoredRecord:
     """Decode a stored record; raise `ValueError` if holdfast did not write it."""
-    stored = _checked(body)
+    if _FORM(body) is None:
+        raise _unreadable(body)
+    stored = json.loads(body.decode())
     line, ended = stored["waiters"], stored["tombstones"]
+    if not 0 <= stored["fence"] < _FENCE_MAX:
+        raise ValueError("a fence is out of range")
     waiters = [Waiter._make((*fields, clocks.began_us(Timestamp(*at)))) for *fields, at in line]
     tombstones = [
         Tombstone(token, clocks.here_us(Timestamp(*at)) + lasts_us, why, detail)
@@ -96,25 +100,20 @@ def read(body: bytes, clocks: Clocks) -> StoredRecord:
     )
 
 
-def _checked(body: bytes) -> dict[str, Any]:
-    """Return the JSON values of a stored record; raise `ValueError` unless it has the form that `written` gives it."""
-    if _FORM(body) is None:
-        layout = _LAYOUT_FORM(body)
-        if layout is not None and int(layout[1]) != LAYOUT:
-            text = f"it has layout {int(layout[1])}, and this version of holdfast uses layout {LAYOUT}"
-            raise OtherLayout(text)
-        raise ValueError("holdfast did not write it")
-    stored: dict[str, Any] = json.loads(body.decode())
-    fences = [stored["fence"], *([stored["holder"][3]] if stored["holder"] else [])]
-    if not 0 <= min(fences) <= max(fences) < _FENCE_MAX:
-        raise ValueError("a fence is out of range")
-    return stored
+def _unreadable(body: bytes) -> ValueError:
+    """Return the error for a record without the form that `written` gives it."""
+    layout = _LAYOUT_FORM(body)
+    if layout is None or int(layout[1]) == LAYOUT:
+        return ValueError("holdfast did not write it")
+    return OtherLayout(f"it has layout {int(layout[1])}, and this version of holdfast uses layout {LAYOUT}")
 
 
 def _read_holder(fields: list[Any] | None, clocks: Clocks) -> HolderRecord | None:
     if fields is None:
         return None
     token, client, holder, fence, ttl_ms, offered, lasts_us, at, since = fields
+    if not 0 <= fence < _FENCE_MAX:
+        raise ValueError("a fence is out of range")
     ends_us = clocks.here_us(Timestamp(*at)) + lasts_us
     return HolderRecord(token, client, holder, fence, ttl_ms, clocks.began_us(Timestamp(*since)), ends_us, offered)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from holdfast.engines.files.root import Root
 
 _DIGITS = 16
-_NUMBER = re.compile(f"[0-9]{{{_DIGITS}}}").fullmatch
 _NUMBER_MAX = 10**_DIGITS - 1
 _FIRST = 1
 _BODY_MAX = 16 * 1024 * 1024
@@ -230,7 +228,8 @@ class VersionLog:
             with contextlib.suppress(OSError):
                 os.utime(self._folder)  # otherwise the listing may be that of the last tick, over NFS version 3
         entries = os.listdir(self._folder)
-        self.numbers = sorted(int(entry) for entry in entries if _NUMBER(entry))
+        digits = (entry for entry in entries if len(entry) == _DIGITS and entry.isdecimal() and entry.isascii())
+        self.numbers = sorted(map(int, digits))
         if self.numbers and self.numbers[-1] >= _NUMBER_MAX:
             path = f"{self._root.home}/leases/{self._name}/{_file(self.numbers[-1])}"
             detail = f"{path} is a version that holdfast did not make, and leaves no number for the next: remove it"

@@ -40,6 +40,10 @@ _UNMARKED = "1"
 class Root:
     """One shared directory, as one client has it open."""
 
+    home_folder: Folder
+    clients_folder: Folder
+    leases_folder: Folder
+
     def __init__(self, root: Path) -> None:
         self.directory = root
         self.home = root / HOME
@@ -52,7 +56,6 @@ class Root:
         except OSError as error:
             raise unavailable_error(NAME, error) from error
         self.leases = self.clients = -1
-        self._open: dict[str, Folder] = {}
 
     def open(self) -> None:
         """Create the missing folders, and test what the engine relies on. A second call does nothing."""
@@ -66,30 +69,18 @@ class Root:
 
     def _open_all(self, above: Folder) -> None:
         try:
-            home = self._open["home"] = above.make_folder(HOME)
+            self.home_folder = home = above.make_folder(HOME)
             if self._is_prepared(home):
                 self._refuse_other_layout(home)
             else:
                 _test_filesystem(self, home)
                 self._publish("layout", str(LAYOUT), home)
-            for name in ("clients", "leases"):
-                self._open[name] = home.make_folder(name)
+            self.clients_folder = home.make_folder("clients")
+            self.leases_folder = home.make_folder("leases")
             self.clients, self.leases = self.clients_folder.descriptor, self.leases_folder.descriptor
         except BaseException:
             self.close()
             raise
-
-    @property
-    def home_folder(self) -> Folder:
-        return self._open["home"]
-
-    @property
-    def clients_folder(self) -> Folder:
-        return self._open["clients"]
-
-    @property
-    def leases_folder(self) -> Folder:
-        return self._open["leases"]
 
     def _is_prepared(self, home: Folder) -> bool:
         """Return true if a client has tested the filesystem before: the folder of leases is created last."""
@@ -159,8 +150,9 @@ class Root:
     def close(self) -> None:
         """Close the descriptors. A second call, also after an interrupt, closes no descriptor again."""
         self.leases = self.clients = -1
-        for folder in list(self._open.values()):
-            folder.close()
+        for name in ("home_folder", "clients_folder", "leases_folder"):
+            if hasattr(self, name):
+                getattr(self, name).close()
 
 
 def _test_filesystem(root: Root, home: Folder) -> None:
