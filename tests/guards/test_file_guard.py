@@ -313,7 +313,7 @@ def test_a_planted_file_is_refused_by_name_and_stays(name, trap):
         def write():
             try:
                 guard.write(FIVE, "new")
-            except PermissionError as error:
+            except Unavailable as error:
                 raised.append(error)
 
         writer = threading.Thread(target=write, daemon=True)
@@ -321,8 +321,9 @@ def test_a_planted_file_is_refused_by_name_and_stays(name, trap):
         writer.join(10)
 
         assert not writer.is_alive()
-        assert [error.filename for error in raised] == [str(planted)]
-        assert f"user {before.st_uid}" in str(raised[0])
+        assert [error.reason for error in raised] == ["no permission"]
+        assert raised[0].detail.startswith(f"{planted}: this ")
+        assert f"user {before.st_uid}" in raised[0].detail
         after = planted.lstat()
         assert (after.st_ino, after.st_mode, after.st_size) == (before.st_ino, before.st_mode, before.st_size)
         assert (folder.parent / "secret").read_text() == "secret"
