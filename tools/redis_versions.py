@@ -30,6 +30,7 @@ TESTS = (
     "engines/redis/test_secrets.py",
     "engines/redis/test_sentinels.py",
     "engines/redis/test_tls_groups.py",
+    "engines/redis/test_tls_names.py",
     "guards/test_redis_guard.py",
 )
 KINDS = {

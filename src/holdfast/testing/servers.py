@@ -103,13 +103,25 @@ class Certificates:
         return context
 
 
-def certificates(directory: str | os.PathLike[str], *, mutual: bool = False) -> Certificates:
-    """Create certificates for a server on loopback in a directory, with the `openssl` program."""
+def certificates(
+    directory: str | os.PathLike[str],
+    *,
+    mutual: bool = False,
+    names: str = f"IP:{_HOST},DNS:localhost",
+    days: int = 2,
+) -> Certificates:
+    """Create certificates for a server in a directory, with the `openssl` program.
+
+    `names`: the names of the server. `days`: how long they are valid; with less than 0, they have expired.
+    """
     folder = Path(directory)
     authority, certificate, key = folder / "ca.crt", folder / "server.crt", folder / "server.key"
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    names = ["-addext", f"subjectAltName=IP:{_HOST},DNS:localhost"]
-    subprocess.run([*make, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    request = ["openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", key]
+    extensions = [f"subjectAltName={names}", "basicConstraints=CA:TRUE"]
+    options = [word for extension in extensions for word in ("-addext", extension)]
+    made = subprocess.run([*request, *options], check=True, capture_output=True).stdout
+    sign = ["openssl", "x509", "-req", "-signkey", key, "-days", str(days), "-copy_extensions", "copy"]
+    subprocess.run([*sign, "-out", certificate], input=made, check=True, capture_output=True)
     shutil.copy(certificate, authority)
     return Certificates(authority, certificate, key, mutual)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
+import ssl
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -43,6 +44,8 @@ _COPIED = frozenset(
 # The options of a URL, besides those for TLS.
 _OPTIONS = frozenset(("db", "username", "password", "socket_keepalive", "namespace", *_TIMEOUTS))
 _OWN = {"protocol": 2, "client_name": "holdfast"}
+# The asyncio half of redis-py 5 understands texts only.
+_CERT_REQS = {None: "none", **{mode: mode.name.removeprefix("CERT_").lower() for mode in ssl.VerifyMode}}
 
 _REASONS = {
     "LOADING": "loading",
@@ -82,7 +85,9 @@ class Connector:
     ) -> None:
         self.url = url
         self._given = kwargs
-        kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | kwargs
+        # redis-py 5 compares the name in the certificate with the host only on request.
+        checks = {"ssl_check_hostname": True} if tls and kwargs.get("ssl_cert_reqs", "required") != "none" else {}
+        kwargs = {"socket_connect_timeout": CONNECT_S, "socket_timeout": WIRE_S} | checks | kwargs
         self.wire_s = float(kwargs["socket_timeout"])
         self.db = int(kwargs.get("db") or 0)
         # redis-py only opens the connection, and the connect timeout bounds each step of that.
@@ -200,6 +205,8 @@ class Connector:
             )
         if self._tls and not isinstance(error, redis.exceptions.AuthenticationError):
             hint = "; is this a TLS port?" if isinstance(error, TimeoutError | redis.TimeoutError) else ""
+            if isinstance(error.__context__, ssl.SSLError):
+                error = error.__context__  # redis-py 5 shows its number, and not its text
             return Unavailable(
                 "redis", self._unreachable_reason, f"{self.url} over TLS: {error or type(error).__name__}{hint}"
             )
@@ -272,7 +279,8 @@ def _connector_of_options(settings: Settings, kind: Any, kwargs: dict[str, Any])
         if option not in _OPTIONS and not tls:
             raise InvalidConfig(f"option {option}", NOT_SHOWN, "it needs TLS: use rediss://")
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
-    kwargs = copied_settings(kwargs) | timeouts
+    explicit = {name: value for name, value in kwargs.items() if name == "ssl_check_hostname"}
+    kwargs = copied_settings(kwargs) | explicit | timeouts
     try:
         kind(**kwargs)  # the constructor checks the settings and does not connect
     except (TypeError, ValueError, redis.RedisError):
@@ -310,7 +318,13 @@ def connector_of_client(client: Any) -> Connector:
 
 def copied_settings(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that make a connection reach the same server as the same user."""
-    return {key: value for key, value in kwargs.items() if key in _COPIED or key.startswith("ssl_")}
+    copied = {key: value for key, value in kwargs.items() if key in _COPIED or key.startswith("ssl_")}
+    if not inspect.signature(redis.SSLConnection).parameters["ssl_check_hostname"].default:
+        # A client object of redis-py 5 does not show whether the program or the library left the check out.
+        copied.pop("ssl_check_hostname", None)
+    if "ssl_cert_reqs" in copied:
+        copied["ssl_cert_reqs"] = _CERT_REQS.get(copied["ssl_cert_reqs"], copied["ssl_cert_reqs"])
+    return copied
 
 
 _SCHEMES = {
