@@ -23,6 +23,7 @@ from holdfast.testing.resp import ServerError
 from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
 from holdfast.testing.waiting import eventually
 from tests.support.groups import STABLE_S, Group, quietly
+from tests.support.tls_front import server_of, speaks_tls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,12 +58,12 @@ class Cluster(Group):
             *("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"),
             *("--cluster-node-timeout", str(node_timeout_ms), "--cluster-slave-validity-factor", "0"),
             *("--repl-diskless-sync-delay", "0"),
-            *(("--tls-cluster", "yes", "--tls-replication", "yes") if tls else ()),
+            *(("--tls-cluster", "yes", "--tls-replication", "yes") if tls and speaks_tls(kind) else ()),
             *arguments,
         )
         homes = homes or (LOOPBACK,) * (masters * (1 + replicas))
         self.servers = [
-            self._add(Server(kind, arguments=settings, port=Port(beside=_BUS), tls=tls, home=home)) for home in homes
+            self._add(server_of(kind, arguments=settings, port=Port(beside=_BUS), tls=tls, home=home)) for home in homes
         ]
         self._masters = masters
         # A master and its replicas may swap roles, but stay one shard.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.testing.servers import LOOPBACK, Certificates, Home, Server
 from holdfast.testing.waiting import eventually
 from tests.support.groups import STABLE_S, Group, quietly
+from tests.support.tls_front import FrontedServer, server_of, speaks_tls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +39,11 @@ class Sentinel(Server):
         home: Home = LOOPBACK,
     ) -> None:
         super().__init__(kind, tls=tls, home=home)
-        words = () if tls is None else (*tls.settings(self.port), *_AMONG_THEMSELVES)
+        inner = self.inner.number if isinstance(self, FrontedServer) else 0
+        words = () if tls is None or inner else (*tls.settings(self.port), *_AMONG_THEMSELVES)
         lines = [
-            f"port {0 if tls else self.port}",
+            f"port {inner if tls else self.port}",
+            *([f"sentinel announce-ip {self.host}", f"sentinel announce-port {self.port}"] if inner else []),
             *(f"{name.removeprefix('--')} {value}" for name, value in zip(words[::2], words[1::2], strict=True)),
             f"bind {self.host}",
             "protected-mode no",
@@ -55,6 +58,10 @@ class Sentinel(Server):
 
     def _settings(self) -> list[str]:
         return [str(self._file), "--sentinel"]
+
+
+class FrontedSentinel(Sentinel, FrontedServer):
+    """A sentinel with TLS in front of it."""
 
 
 class Sentinels(Group):
@@ -78,13 +85,19 @@ class Sentinels(Group):
     ) -> None:
         super().__init__()
         self.tls = tls
-        settings = ("--repl-diskless-sync-delay", "0", *(_AMONG_THEMSELVES if tls else ()), *arguments)
-        first = Server(kind, arguments=settings, tls=tls, home=homes[0])
+        settings = (
+            "--repl-diskless-sync-delay",
+            "0",
+            *(_AMONG_THEMSELVES if tls and speaks_tls(kind) else ()),
+            *arguments,
+        )
+        first = server_of(kind, arguments=settings, tls=tls, home=homes[0])
         self.servers = [self._add(first)]
         replica = (*settings, "--replicaof", first.host, str(first.port))
-        self.servers += [self._add(Server(kind, arguments=replica, tls=tls, home=home)) for home in homes[1:3]]
+        self.servers += [self._add(server_of(kind, arguments=replica, tls=tls, home=home)) for home in homes[1:3]]
+        sentinel = FrontedSentinel if isinstance(first, FrontedServer) else Sentinel
         self.sentinels = [
-            self._add(Sentinel(kind, first, down_ms=down_ms, failover_ms=2000, tls=tls, home=home))
+            self._add(sentinel(kind, first, down_ms=down_ms, failover_ms=2000, tls=tls, home=home))
             for home in homes[3:]
         ]
 

@@ -13,6 +13,7 @@ from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.testing.servers import Server, available, missing
 from tests.support.clusters import Cluster
 from tests.support.sentinels import Sentinels
+from tests.support.tls_front import server_of
 
 # `make matrix` names them all.
 WANTED = os.environ.get("HOLDFAST_SERVERS", "valkey").split(",")
@@ -102,7 +103,7 @@ def new_server():
     started, before = [], running()
 
     def start(kind=None, **options):
-        started.append(Server(kind or KINDS[0], **options).start())
+        started.append(server_of(kind or KINDS[0], **options).start())
         know_scripts(started[-1])
         return started[-1]
 

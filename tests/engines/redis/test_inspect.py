@@ -19,6 +19,7 @@ import holdfast
 from holdfast import InvalidConfig, Unavailable, aio
 from holdfast.testing import eventually
 from holdfast.testing.servers import certificates
+from tests.support.tls_front import tls_kind
 
 SOURCE = Path(holdfast.__file__).parents[1]
 
@@ -318,13 +319,8 @@ def test_an_untrusted_certificate_is_refused(slow, own_certificates):
 
 
 def test_a_server_with_tls_is_reached(own_certificates, new_server, place_on):
-    """The same with a server that speaks TLS itself."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("put a redis-server on the PATH that is built with TLS: those of the wheels are not")
-    try:
-        server = new_server("redis", tls=own_certificates, password="pw")
-    except RuntimeError as refused:
-        pytest.skip(f"put a redis-server on the PATH that is built with TLS: {refused}")
+    """The same with a server that speaks TLS itself, where one is installed."""
+    server = new_server(tls_kind(), tls=own_certificates, password="pw")
     place = place_on(server)
     client, other = place.connect(), place.connect()
     held = client.lock("x", ttl=1.0).acquire()

@@ -1,6 +1,6 @@
 """TLS on groups of servers: sentinels, replicas and masters speak it among themselves, and clients show certificates.
 
-It needs a server that was built with TLS. The wheels are not; the `redis-server` of most systems is.
+A server that was built with TLS speaks it itself; in front of any other one stands a `TlsFront`.
 """
 
 import os
@@ -13,9 +13,10 @@ import redis.sentinel
 from redis_faces import Place
 
 from holdfast import Unavailable
-from holdfast.testing.servers import Server, available, certificates
+from holdfast.testing.servers import certificates, missing
 from tests.support.clusters import Cluster
 from tests.support.sentinels import Sentinels
+from tests.support.tls_front import tls_kind
 
 GROUPS = {"sentinel": Sentinels, "cluster": Cluster}
 ALL = os.environ.get("HOLDFAST_GROUPS") == "all"
@@ -26,9 +27,7 @@ def no_tls():
     """Return why TLS cannot be tested here; empty if it can."""
     if shutil.which("openssl") is None:
         return "there is no openssl program to make certificates with: install openssl"
-    if "redis" not in available():
-        return "put a redis-server on the PATH that is built with TLS: those of the wheels are not"
-    return ""
+    return "" if tls_kind() else missing()
 
 
 @pytest.fixture(scope="module", params=list(GROUPS))
@@ -37,11 +36,7 @@ def secured(request, tmp_path_factory):
     if no_tls():
         pytest.skip(no_tls())
     shown = certificates(tmp_path_factory.mktemp("certificates"), mutual=True)
-    try:
-        Server("redis", tls=shown).start().close()
-    except RuntimeError as refused:
-        pytest.skip(f"put a redis-server on the PATH that is built with TLS: {refused}")
-    with GROUPS[request.param]("redis", tls=shown) as group:
+    with GROUPS[request.param](tls_kind(), tls=shown) as group:
         yield group
 
 
