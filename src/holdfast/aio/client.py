@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +32,7 @@ from holdfast.core.queue.queue import ATTEMPTS, DEAD_MAX, DEDUP_S, QueueCore
 from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
 from holdfast.core.registry.registry import TTL_S as REGISTRY_TTL_S
+from holdfast.errors import InvalidConfig
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
@@ -435,6 +438,12 @@ async def connect(
     `namespace`: keeps the leases of one tenant apart from all others on the same servers (Redis and Valkey).
     """
     wanted = required(require)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        loop = "trio" if "trio" in sys.modules else "none"
+        rule = "holdfast.aio needs asyncio; with trio, call the blocking face in threads (trio.to_thread.run_sync)"
+        raise InvalidConfig("event loop", loop, rule) from None
     client = _client.Client(
         url,
         face="asyncio",

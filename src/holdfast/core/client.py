@@ -8,6 +8,7 @@ returns their names.
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -40,6 +41,8 @@ CLOSE_S = 30.0
 # that `close` would wait for.
 CLOSE_AFTER_ERROR_S = 1.0
 _POLL_NS = 50 * NS_PER_MS
+# The modules whose waiting a client relies on.
+_PATCHED = ("threading", "select", "selectors", "socket", "time", "os", "subprocess")
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -71,6 +74,7 @@ class Client:
         clock: Clock | None,
         namespace: str | None,
     ) -> None:
+        _refuse_patched_process()
         settings = config.settings(url, fence_memory=fence_memory, clock=clock, namespace=namespace)
         if observer is not None and not callable(observer):
             raise InvalidConfig("observer", observer, "it must be callable with an Event")
@@ -278,3 +282,15 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def _refuse_patched_process() -> None:
+    """Raise `InvalidConfig` if gevent has patched the process.
+
+    Threads are greenlets there: no keeper runs beside them, and `close` waits for ever in calls unknown to gevent.
+    """
+    monkey = sys.modules.get("gevent.monkey")
+    patched = [name for name in _PATCHED if monkey.is_module_patched(name)] if monkey is not None else []
+    if patched:
+        rule = "the keeper needs real threads and real waiting: use holdfast in a process that gevent does not patch"
+        raise InvalidConfig("gevent.monkey", ", ".join(patched), rule)
