@@ -50,7 +50,9 @@ async def build_once(
         await build(staging)
 
     def lease_of(name: str) -> Lease:
-        lock = Lock(client, name, ttl=ttl, timeout=timeout, reentrant=False, on_loss="report", policies=POLICIES)
+        lock = Lock(
+            client, name, ttl=ttl, timeout=timeout, reentrant=False, on_loss="report", policies=POLICIES, template=False
+        )
         return Lease(*lock._fields())
 
     return await building.build_once(request, built, lease_of, run_blocking, building.timeout_of(timeout))

@@ -37,7 +37,7 @@ class Leader(LockBase):
     """One candidate in one election. `async with leader as term:` waits to lead, then leads until the block ends."""
 
     def __init__(self, client: Client, name: str, *, label: str, **settings: Any) -> None:
-        super().__init__(client, name, reentrant=False, label=label, **settings)
+        super().__init__(client, name, reentrant=False, label=label, template=False, **settings)
         self._candidacy = leader.Candidacy(client, self.name, label)
 
     def __repr__(self) -> str:

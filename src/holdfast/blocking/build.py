@@ -50,7 +50,16 @@ def build_once(
         build(staging)
 
     def lease_of(name: str) -> Lease:
-        lock = Lock(client, name, ttl=ttl, timeout=timeout, reentrant=False, on_loss="report", policies=("report",))
+        lock = Lock(
+            client,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            reentrant=False,
+            on_loss="report",
+            policies=("report",),
+            template=False,
+        )
         return Lease(*lock._fields())
 
     return run(building.build_once(request, built, lease_of, run_blocking, building.timeout_of(timeout)))

@@ -56,6 +56,7 @@ class LockBase:
     _on_loss: str | Callable[[Any], object] = REPORT
     _confirm: str | None = None
     _label: str | None = None
+    _template = True  # a field in braces in the name must be filled in
     _locks_by_name: MutableMapping[str, Any] = MappingProxyType({})  # type: ignore[assignment] # of a decorator
     _entered: dict[object, list[LeaseBase]] = MappingProxyType({})  # type: ignore[assignment] # by thread or task
 
@@ -71,6 +72,7 @@ class LockBase:
         policies: tuple[str, ...],
         confirm: str | None = None,
         label: str | None = None,
+        template: bool = True,
     ) -> None:
         self.name = checked_name(name)
         self._client = client
@@ -84,12 +86,16 @@ class LockBase:
             self._confirm = checked_confirm(client, confirm)
         if label is not None:
             self._label = label
+        if not template:
+            self._template = False
 
     def __repr__(self) -> str:
         return f"<lock {self.name!r} on {self._client.url}>"
 
     def _fields(self) -> tuple[Any, ...]:
         """Return the arguments of a new lease."""
+        if "{" in self.name and self._template:
+            refuse_unfilled(self.name)
         client = self._client
         holder, packed = client.holder, client.packed
         if self._label is not None:
@@ -158,6 +164,7 @@ class LockBase:
             "reentrant": self._reentrant,
             "on_loss": self._on_loss,
             "confirm": self._confirm,
+            "template": False,  # the arguments of a call may contain braces
         }
 
 
@@ -241,30 +248,58 @@ def refuse_unfinished(work: Callable[..., Any], result: object) -> None:
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)
 
 
+def refuse_unfilled(name: str) -> None:
+    """Raise `InvalidName` for a name with a field, such as `r/{day}`: all days would share one lock."""
+    import re  # noqa: PLC0415 - few names contain a brace
+
+    field = re.search(r"(?<!{)(?:{{)*{([A-Za-z_][\w.\[\]]*)(?:![rsa])?(?::[^{}]*)?}", name)
+    if field is not None:
+        rule = (
+            f"it is a template; use it as a decorator of a function with the argument {field[1]!r}, or fill it in first"
+        )
+        raise InvalidName(name, rule)
+
+
 def name_from_arguments(template: str, work: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
     """Return a function that makes a name from the arguments of a call: `"report/{day}"` uses the argument `day`.
 
-    Raise `InvalidName` already at decoration if the template names an argument that `work` does not have.
+    Different texts of the fields never make the same name: in every field except the last, the characters between
+    fields are percent-encoded. Raise `InvalidName` already at decoration if the template names an argument that `work`
+    does not have, or has fields without a separator between them.
     """
     import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
     import string  # noqa: PLC0415
 
     signature = inspect.signature(work)
     try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+        parts = list(string.Formatter().parse(template))
     except ValueError as error:
         raise InvalidName(template, f"it is not a valid template: {error}") from None
-    for field in fields:
-        root = field.split(".")[0].split("[")[0]
-        if root not in signature.parameters:
-            known = ", ".join(signature.parameters) or "none"
-            raise InvalidName(template, f"the function has no argument {root!r}; it has {known}")
+    texts, fields = [""], []  # fields, and the texts before, between and after them
+    for text, field, spec, conversion in parts:
+        texts[-1] += text
+        if field is not None:
+            root = field.split(".")[0].split("[")[0]
+            if root not in signature.parameters:
+                known = ", ".join(signature.parameters) or "none"
+                raise InvalidName(template, f"the function has no argument {root!r}; it has {known}")
+            fields.append(f"{{{field}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}")
+            texts.append("")
+    between = texts[1:-1]
+    if not all(any(not sign.isalnum() and sign != "%" for sign in text) for text in between):
+        raise InvalidName(
+            template, "it needs a separator, such as /, between two fields: other calls would share names"
+        )
+    escapes = {ord(sign): "".join(f"%{byte:02X}" for byte in sign.encode()) for sign in "".join(between) + "%"}
+    escapes = {sign: escape for sign, escape in escapes.items() if not chr(sign).isalnum()}
 
     def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if not fields:
-            return template.format()
+            return texts[0]
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return checked_name(template.format(**bound.arguments))
+        filled = [field.format(**bound.arguments) for field in fields]
+        filled[:-1] = [value.translate(escapes) for value in filled[:-1]]
+        return checked_name("".join(part for pair in zip(texts, [*filled, ""], strict=True) for part in pair))
 
     return name

@@ -23,7 +23,7 @@ ODD_NAMES = [
     "back\\slash",
     "../up",
     "sqlite_master",
-    "{tag}",
+    "{1}",
     "é",
     "e\u0301",
     "日本語",
