@@ -1,7 +1,7 @@
 """Settings from a URL and the environment, checked before any I/O.
 
 `connect()` without a URL uses `$HOLDFAST_URL`; if that is not set either, the SQLite file in the user's state
-directory. A password never leaves this module in readable form: only the result of `shown_url` may be logged.
+directory. A password never leaves this module in readable form: only the result of `text.shown_url` may be logged.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from holdfast.clock import SYSTEM, Clock, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
+from holdfast.text import NOT_SHOWN, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 UNREADABLE = "it is not a valid URL: the port must be a number, and special characters in a password percent-encoded"
 URL_VARIABLE = "HOLDFAST_URL"
-NOT_SHOWN = "(not shown)"
 FENCE_MEMORY_S = 60.0
 FENCE_MEMORY_MIN_S = 1.0
 
@@ -125,7 +125,7 @@ def _read(
     source = url if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager") else None
     text = "redis://" if source is not None else _default_url(environ) if chosen is None else chosen
     if not isinstance(text, str):
-        raise InvalidConfig("url", text, f"it must be text or a redis-py client, not {type(text).__name__}")
+        raise InvalidConfig("url", NOT_SHOWN, f"it must be text or a redis-py client, not {type(text).__name__}")
     try:
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -134,7 +134,7 @@ def _read(
         raise InvalidConfig("url", shown_url(text), UNREADABLE) from None
     if "#" in text:
         raise InvalidConfig("url", shown_url(text), "it contains a #; in a path or a password, write %23")
-    if not parts.scheme:
+    if not parts.scheme or not text[len(parts.scheme) :].startswith("://"):
         rule = f"it must begin with a scheme, as in sqlite:///path or memory://{server_hint(shown_url(text))}"
         raise InvalidConfig("url", shown_url(text), rule)
     path = unquote(parts.netloc + parts.path)
@@ -167,18 +167,6 @@ def _with_namespace(options: dict[str, str], namespace: Any) -> dict[str, str]:
     if options.get("namespace", namespace) != namespace:
         raise InvalidConfig("namespace", namespace, "the URL names another namespace")
     return options | {"namespace": namespace}
-
-
-def shown_url(url: Any) -> str:
-    """Return the URL without user, password and options, for messages and logs."""
-    scheme, found, rest = str(url).partition("://")
-    if not found:
-        scheme, rest = "", scheme
-    if not rest.startswith("/"):
-        # Drop everything up to the last @: an unencoded password may contain any character, even a slash or a hash.
-        rest = rest.rpartition("@")[2]
-    location = rest.partition("?")[0].partition("#")[0]
-    return f"{scheme}{found}{location}"
 
 
 def server_hint(url: str) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Self
 
+from holdfast.text import plain, shown, shown_error
+
 
 class _Reason(StrEnum):
     """A reason. A text that this version does not know becomes a reason too: raising an error must not fail."""
@@ -137,6 +139,13 @@ class HoldfastError(Exception):
 
     retryable: bool = False
 
+    def __str__(self) -> str:
+        return plain(self._sentence())
+
+    def _sentence(self) -> str:
+        """Return the message. It may contain text that others wrote; `__str__` escapes all of it."""
+        return super().__str__()
+
 
 class Unavailable(HoldfastError):
     """The engine cannot be used. Try again later, if `retryable`.
@@ -156,7 +165,7 @@ class Unavailable(HoldfastError):
         self.outcome = CommandOutcome(outcome)
         self.retryable = reason not in LASTING and outcome == NOT_STARTED
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         before = _published_before(self.sent)
         detail = f": {self.detail}" if self.detail else ""
         unknown = "; the engine may have applied the command" if self.outcome == UNKNOWN else ""
@@ -213,7 +222,7 @@ class NotAcquired(HoldfastError, TimeoutError):
         self.queue = queue
         self.unit = unit
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         if self.queue:
             why = _UNCLAIMED.get(self.reason, self.reason).format(holder=self.holder, fence=self.fence)
             return f"key {self.name!r} of queue {self.queue!r} was not claimed: {why}"
@@ -243,9 +252,9 @@ class LeaseLost(HoldfastError):
         self.detail = detail
         self.result = result
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         detail = f": {self.detail}" if self.detail else ""
-        during = f"; the work itself failed with {self.__cause__!r}" if self.__cause__ is not None else ""
+        during = f"; the work itself failed with {shown_error(self.__cause__)}" if self.__cause__ is not None else ""
         return f"lease {self.name!r} with fence {self.fence} was lost ({self.reason}){detail}{during}"
 
 
@@ -268,7 +277,7 @@ class RateLimited(HoldfastError, TimeoutError):
     def __reduce__(self) -> tuple[Any, ...]:  # TimeoutError reads several arguments as errno and text
         return type(self), (self.name, self.retry_after, self.remaining, self.limit), self.__dict__
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         if self.trouble:
             later = f"try again in {self.retry_after:.3f} s"
             return f"rate limit {self.name!r} refuses while the engine cannot be reached ({self.trouble}); {later}"
@@ -290,7 +299,7 @@ class BudgetExceeded(HoldfastError):
         self.retry_after = retry_after
         self.retryable = amount <= limit  # more than the whole budget never fits
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         left = f"{self.remaining} of {self.limit} left"
         later = f"; try again in {self.retry_after:.3f} s" if self.retry_after else ""
         return f"budget {self.name!r} has no room for {self.amount} ({left}){later}"
@@ -303,7 +312,7 @@ class PayloadMismatch(HoldfastError):
         super().__init__(name)
         self.name = name
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"key {self.name!r} was already used with a different payload"
 
 
@@ -316,7 +325,7 @@ class Fenced(HoldfastError):
         self.fence = fence
         self.newest = newest
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"write to {self.name!r} with fence {self.fence} was refused: fence {self.newest} has already written"
 
 
@@ -332,7 +341,7 @@ class NotOwner(HoldfastError):
         self.detail = detail
         self.message = message
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         if self.message:
             return f"message {self.message} of queue {self.name!r} was {self.detail}"
         return f"{self.name!r} is not held by the caller" + (f": {self.detail}" if self.detail else "")
@@ -346,7 +355,7 @@ class NotFound(HoldfastError):
         self.name = name
         self.what = what
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"{self.name!r} has no {self.what}"
 
 
@@ -360,7 +369,7 @@ class ItemsLent(HoldfastError):
         self.name = name
         self.items = items
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         more = f" and {len(self.items) - 5} more" if len(self.items) > 5 else ""
         return f"pool {self.name!r} was not changed, because items are lent: {', '.join(self.items[:5])}{more}"
 
@@ -373,7 +382,7 @@ class NotPermitted(HoldfastError):
         self.what = what
         self.why = why
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"not permitted to {self.what}: {self.why}"
 
 
@@ -390,7 +399,7 @@ class DomainMismatch(HoldfastError):
         self.configured = configured
         self.marker = marker
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         marker = f"the marker file {self.marker}" if self.marker else "the marker file"
         return (
             f"{self.resource} is guarded by {self.guarded_by}, but this client is connected to {self.configured}. "
@@ -415,7 +424,7 @@ class QueueFull(HoldfastError):
         """Return the same error for a call that has sent these messages before."""
         return QueueFull(self.name, self.size, self.bound, sent)
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         unit = "message" if self.bound == 1 else "messages"
         return f"queue {self.name!r} is full: {self.size} of {self.bound} {unit}{_published_before(self.sent)}"
 
@@ -429,7 +438,7 @@ class BuildFailed(HoldfastError):
         self.step = step
         self.output = output
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"{self.key} was not built: {self.step} failed" + (f": {self.output}" if self.output else "")
 
 
@@ -447,7 +456,7 @@ class PartlyDone(HoldfastError):
         self.failed = failed
         self.left = left
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         rows = sum(rows for _, rows, _ in self.failed)
         left = f", {self.left} not tried" if self.left else ""
         why = f"; the last error: {self.failed[-1][2]}" if self.failed else ""
@@ -462,7 +471,7 @@ class InvalidName(HoldfastError, ValueError):
         self.value = value
         self.rule = rule
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"{shown(self.value)} is refused: {self.rule}"
 
 
@@ -475,7 +484,7 @@ class InvalidConfig(HoldfastError, ValueError):
         self.value = value
         self.rule = rule
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"{self.setting}={shown(self.value)} is refused: {self.rule}"
 
 
@@ -491,7 +500,7 @@ class PromiseNotKept(HoldfastError):
         self.missing = missing
         self.promise = promise
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         why = "; ".join((*self.promise.reasons, *(f"not seen: {what}" for what in self.promise.unseen)))
         change = "; ".join(self.promise.advice(self.missing))
         only = f"{self.promise.scope}, {self.promise.level}"
@@ -507,11 +516,5 @@ class Closed(HoldfastError):
         super().__init__(what)
         self.what = what
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return f"this {self.what} is closed; connect again"
-
-
-def shown(value: object, limit: int = 80) -> str:
-    """Return the repr of a value for a message: whole if short, its beginning if long."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

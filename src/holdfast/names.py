@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import InvalidConfig, InvalidName
+from holdfast.text import DEPTH_MAX, is_deep
 
 NAME_MAX_BYTES = 512
 LABEL_MAX = 200
@@ -108,9 +109,11 @@ class Holder(NamedTuple):
 
         try:
             fields = json.loads(text)
-            return cls(fields["host"], fields["pid"], fields["start"], fields["label"], fields["info"])
-        except (ValueError, KeyError, TypeError):
+            holder = cls(*(fields[name] for name in cls._fields))
+        except (ValueError, KeyError, TypeError, RecursionError):
             return cls(host=text[:80], pid=0, start=0)
+        kinds = (isinstance(value, kind) for value, kind in zip(holder, (str, int, int, str, dict), strict=True))
+        return holder if all(kinds) and not is_deep(holder.info) else cls(host=text[:80], pid=0, start=0)
 
 
 @lru_cache(maxsize=64)
@@ -133,8 +136,11 @@ def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
         size = len(json.dumps(info, ensure_ascii=False).encode())
     except (TypeError, ValueError, RecursionError):
         raise InvalidConfig("info", info, "it must be a dictionary that JSON can encode") from None
-    if size > INFO_MAX_BYTES or not isinstance(info, dict | None):
-        raise InvalidConfig("info", info, f"it must be a dictionary of at most {INFO_MAX_BYTES} bytes as JSON")
+    if size > INFO_MAX_BYTES or not isinstance(info, dict | None) or is_deep(info):
+        rule = (
+            f"it must be a dictionary of at most {INFO_MAX_BYTES} bytes as JSON, nested at most {DEPTH_MAX} levels deep"
+        )
+        raise InvalidConfig("info", info, rule)
 
     pid = os.getpid()
     return Holder(_host(), pid, _process_start(pid), label, dict(info or {}))

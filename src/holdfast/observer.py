@@ -3,17 +3,20 @@
 An observer is any callable that takes an `Event`. For an event of a call, the library calls the observer on the
 caller's thread, so the observer should return quickly; for an event of the keeper, on a thread of its own. The library
 logs and drops an exception that the observer raises; an interruption (`SystemExit`, `KeyboardInterrupt`) reaches the
-caller, if there is one. Events carry names and numbers, never payloads or passwords.
+caller, if there is one. Events carry names and numbers, never payloads or passwords. `name` is the name as the
+program chose it; `detail` is one line for people.
 """
 
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.clock import NS
 from holdfast.names import readable
+from holdfast.text import plain
 
 # During an outage, the log gets one WARNING in this time.
 _WARN_EVERY_NS = 60 * NS
@@ -23,6 +26,21 @@ _QUIET_NS = 2 * NS
 REPEATED = frozenset(("unavailable", "renewal_failed", "release_delayed"))
 
 log = logging.getLogger("holdfast")
+
+
+def _escape(record: logging.LogRecord) -> bool:
+    """Escape the text of a log record: a name or an error of others must not begin a line or command a terminal."""
+    message = record.getMessage()
+    if not message.isprintable():
+        record.msg, record.args = plain(message), None
+    if record.exc_info and not record.exc_text:
+        # A traceback has lines of its own; the indentation shows that they belong to this record.
+        lines = "".join(traceback.format_exception(*record.exc_info)).splitlines()
+        record.exc_text = "\n".join(f"  {plain(line)}" for line in lines)
+    return True
+
+
+log.addFilter(_escape)
 # The program decides where warnings go; without a handler on this logger, Python would print them.
 log.addHandler(logging.NullHandler())
 DEBUG = logging.DEBUG
@@ -118,6 +136,8 @@ def emit(
     """
     if "\0" in name:
         name = readable(name)
+    if detail:
+        detail = plain(detail)
     try:
         level = level_of(kind, lines)
         if log.isEnabledFor(level):

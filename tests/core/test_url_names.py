@@ -12,7 +12,7 @@ BAD = {
     "redi://db:6379": "HOLDFAST_URL='redi://db:6379' is refused: the scheme",
     "nonsense": "HOLDFAST_URL='nonsense' is refused: it must begin with a scheme",
     "sqlite://leases.db": "HOLDFAST_URL='sqlite://leases.db' is refused: it must name a file",
-    "redis://db:port": "HOLDFAST_URL='redis://db:port' is refused: it is not a valid URL",
+    "redis://db:port": "HOLDFAST_URL='redis://(not shown)' is refused: it is not a valid URL",
     "redis://db/leases": "HOLDFAST_URL='redis://db/leases' is refused: the path",
     "redis://db?speed=9": "option speed of HOLDFAST_URL='(not shown)' is refused",
     "memory://?speed=9": "option speed of HOLDFAST_URL='(not shown)' is refused",

@@ -18,6 +18,7 @@ import typer
 from holdfast.cli import codes, errors
 from holdfast.cli.lazy import CONTEXT, LazyCommand, lazy_group
 from holdfast.errors import HoldfastError
+from holdfast.text import shown_error, without_secrets
 
 COMMANDS = [
     LazyCommand("run", "holdfast.cli.run.command:run", "Run a program under a lease."),
@@ -122,7 +123,7 @@ def _report_failure(error: Exception, *, as_json: bool) -> int:
         return errors.report("failed", codes.OUTPUT, f"cannot write the answer: {error.strerror}", as_json=as_json)
     if os.environ.get("HOLDFAST_DEBUG"):
         raise error
-    line = f"a bug in holdfast: {error!r}; set HOLDFAST_DEBUG=1 to see where"
+    line = f"a bug in holdfast: {shown_error(error)}; set HOLDFAST_DEBUG=1 to see where"
     return errors.report("failed", codes.INTERNAL, line, as_json=as_json)
 
 
@@ -165,7 +166,7 @@ def _report_usage(error: Any, arguments: list[str], *, as_json: bool) -> int:
     if arguments[:1] == ["run"] and "--" not in arguments and _DASHES not in line:
         line += f"; {_DASHES}"
     more = f"; see `{context.command_path} --help`" if context else ""
-    return errors.report("usage", codes.USAGE, f"{line}{more}", as_json=as_json)
+    return errors.report("usage", codes.USAGE, without_secrets(f"{line}{more}"), as_json=as_json)
 
 
 def _open_missing_streams() -> None:

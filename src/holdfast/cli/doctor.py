@@ -18,8 +18,9 @@ import holdfast
 from holdfast import aio
 from holdfast.cli import codes, output
 from holdfast.cli.connect import CLOSE_S, refuse_missing
-from holdfast.cli.errors import hint_for, plain
+from holdfast.cli.errors import hint_for
 from holdfast.cli.options import Json, Url
+from holdfast.cli.output import plain
 from holdfast.config import settings
 from holdfast.engines.admin import Fact, Finding
 from holdfast.errors import HoldfastError, LeaseLost, Unavailable

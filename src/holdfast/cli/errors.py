@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.cli import codes
+from holdfast.text import plain
 
 # A pipe that poll() reports as writable has room for this many bytes.
 _SHORT = 1000
@@ -37,11 +38,6 @@ _LISTS = {
     "registry": "`holdfast registry ls` lists the keys that have an owner",
     "dlq": "`holdfast dlq ls` lists the dead letters of a queue",
 }
-
-
-def plain(value: object) -> str:
-    """Return the text with every control character escaped, so that a terminal obeys none of them."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in str(value))
 
 
 def report(outcome: str, code: int, line: str, *, as_json: bool, **facts: Any) -> int:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.errors import plain
+from holdfast.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,8 +104,11 @@ def print_line(line: str) -> None:
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print one JSON value to standard output."""
-    sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+    """Print one JSON value to standard output, in which JSON's own escapes replace every invisible character."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if not text.isprintable():
+        text = "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

@@ -26,6 +26,7 @@ from holdfast.core.step import run
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig
 from holdfast.names import checked_name
+from holdfast.text import size_of
 
 if TYPE_CHECKING:
     from holdfast.blocking import Queue
@@ -273,13 +274,13 @@ def _decoded(line: str, number: int) -> Any:
         return json.loads(line)
     except ValueError as error:
         rule = f"line {number} is not JSON ({error}): --text publishes it as text"
-        raise InvalidConfig("body", line, rule) from error
+        raise InvalidConfig("body", size_of(line), rule) from None
 
 
 def _header(pair: str) -> tuple[str, str]:
     name, found, value = pair.partition("=")
     if not found or not name:
-        raise InvalidConfig("--header", pair, "it must be NAME=VALUE")
+        raise InvalidConfig("--header", size_of(pair), "it must be NAME=VALUE")
     return name, value
 
 

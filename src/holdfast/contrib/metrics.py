@@ -14,6 +14,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.text import plain
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -98,7 +100,7 @@ class Families:
 
     def of(self, name: str) -> str:
         """Return the family of the name, or `other` if there are too many."""
-        family = self._family(name)
+        family = plain(self._family(name))
         if family not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
@@ -172,5 +174,6 @@ class LeastMargin:
 
 
 def reason_of(event: Event) -> str:
-    """Return why a lease was lost: the first word of the detail."""
-    return event.detail.split(" ", 1)[0] or "unknown"
+    """Return why a lease was lost: the first word of the detail, if it is a known reason."""
+    word = event.detail.split(" ", 1)[0] or "unknown"
+    return word if word in (*REASONS, "unknown") else OTHER

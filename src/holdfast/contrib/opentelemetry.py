@@ -29,6 +29,7 @@ from holdfast.contrib.metrics import (
     first_part,
     reason_of,
 )
+from holdfast.text import plain
 
 with Requires("holdfast[opentelemetry]", "opentelemetry"):
     from opentelemetry import context, metrics, trace
@@ -131,7 +132,7 @@ class OpenTelemetryObserver:
     def _trace(self, event: Event) -> None:
         now_ns = time.time_ns()
         lease = (event.name, event.fence)
-        attributes: dict[str, str | int] = {"holdfast.name": event.name}
+        attributes: dict[str, str | int] = {"holdfast.name": plain(event.name)}
         if event.fence is not None:
             attributes["holdfast.fence"] = event.fence
         if event.kind in ("granted", "refused"):

@@ -116,11 +116,32 @@ def certificates(
     """
     folder = Path(directory)
     authority, certificate, key = folder / "ca.crt", folder / "server.crt", folder / "server.key"
-    request = ["openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", key]
+    request: list[str | Path] = [
+        "openssl",
+        "req",
+        "-new",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        key,
+    ]
     extensions = [f"subjectAltName={names}", "basicConstraints=CA:TRUE"]
     options = [word for extension in extensions for word in ("-addext", extension)]
     made = subprocess.run([*request, *options], check=True, capture_output=True).stdout
-    sign = ["openssl", "x509", "-req", "-signkey", key, "-days", str(days), "-copy_extensions", "copy"]
+    sign: list[str | Path] = [
+        "openssl",
+        "x509",
+        "-req",
+        "-signkey",
+        key,
+        "-days",
+        str(days),
+        "-copy_extensions",
+        "copy",
+    ]
     subprocess.run([*sign, "-out", certificate], input=made, check=True, capture_output=True)
     shutil.copy(certificate, authority)
     return Certificates(authority, certificate, key, mutual)

@@ -10,6 +10,7 @@ import redis
 import holdfast
 from holdfast import InvalidConfig, Unavailable, config
 from holdfast.testing import eventually
+from holdfast.text import shown_url
 
 SECRET = "s3cr3t-word"
 SHAPES = {
@@ -101,9 +102,24 @@ def test_a_client_object_does_not_show_its_password(library):
     assert client.url == "redis://127.0.0.1:1"
 
 
+@pytest.mark.finding("S8")
+@pytest.mark.parametrize("command", ["AUTH", "EVALSHA"])
+def test_a_server_that_repeats_the_arguments_of_a_command_reveals_nothing(new_server, place_on, command, caplog):
+    """A server without the command answers with its arguments: a password, or a message body."""
+    caplog.set_level(logging.DEBUG)
+    server = new_server(arguments=("--rename-command", command, "NO-SUCH-COMMAND"))
+    place = place_on(server)
+    user = f"user:{SECRET}@" if command == "AUTH" else ""
+    client = place.connect(f"redis://{user}127.0.0.1:{server.port}")
+    with pytest.raises(Unavailable, match=r"(?i)unknown command") as trouble:
+        client.queue("q").publish(SECRET)
+
+    assert SECRET not in "\n".join([all_texts(trouble.value), caplog.text, *map(repr, place.events)])
+
+
 def test_a_url_is_shown_without_its_options():
     """Texts may show the address: scheme, host, port, path."""
-    shown = config.shown_url("redis://user:pw@host:6379/3?socket_timeout=1")
+    shown = shown_url("redis://user:pw@host:6379/3?socket_timeout=1")
 
     assert shown == "redis://host:6379/3"
-    assert config.shown_url("sqlite:///var/lib/me@home/x.db") == "sqlite:///var/lib/me@home/x.db"
+    assert shown_url("sqlite:///var/lib/me@home/x.db") == "sqlite:///var/lib/me@home/x.db"

@@ -21,7 +21,7 @@ SECRET = "s3cr3t-word"
 
 @pytest.fixture(params=["the default of this redis-py", "the default of redis-py 5"])
 def defaults(request, monkeypatch):
-    """redis-py 5 compares host names only on request: set its default, and return the settings of its client objects."""
+    """Set the default of redis-py 5, which does not compare host names; return the settings of its client objects."""
     if request.param.endswith("py"):
         return {}
     for kind in (redis.SSLConnection, redis.asyncio.SSLConnection):

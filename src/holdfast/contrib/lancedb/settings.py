@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from holdfast.config import Secret, shown_url
+from holdfast.config import Secret
 from holdfast.contrib.lancedb.maintenance import FOLD_AFTER, Schedule
 from holdfast.core.lease.lock import TTL_S
 from holdfast.engines import ENGINES
 from holdfast.errors import InvalidConfig
+from holdfast.text import shown_url
 
 URL_VARIABLE = "HOLDFAST_LANCEDB_URL"
 # How long a write waits in the mode `redis`: a server may go away for good, unlike the leases in the directory.

@@ -136,6 +136,7 @@ async def candidates(candidacy: Candidacy) -> list[str]:
 
 async def hand_over(candidacy: Candidacy, to: str) -> None:
     """Step down in favour of a waiting candidate; raise `NotFound` if it does not wait."""
+    candidate_name(candidacy.client, to)
     if candidacy.term is None:
         raise NotOwner(candidacy.name, f"{candidacy.candidate} does not lead")
     if to not in await candidates(candidacy):

@@ -20,6 +20,7 @@ from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
 from holdfast.names import Holder, checked_name, name_of
 from holdfast.observer import DEBUG, debugging, log
+from holdfast.text import size_of
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
@@ -197,5 +198,7 @@ def digest_of(payload: Any) -> str:
         try:
             payload = json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError):
-            raise InvalidConfig("payload", payload, "it must be bytes, or a value that JSON can encode") from None
+            raise InvalidConfig(
+                "payload", size_of(payload), "it must be bytes, or a value that JSON can encode"
+            ) from None
     return hashlib.sha256(payload).hexdigest()

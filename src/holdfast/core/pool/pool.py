@@ -230,6 +230,7 @@ class PoolBase(PoolCommands):
     async def _break_item(self, item: str, reason: str, fence: int | None = None) -> None:
         """End the lease of an item by force; with `fence`, only that lease. The item cools as after an expiry."""
         checked_reason(reason)
+        checked_name(item, "an item")
         if fence is None:
             fence = (await self._lent(item)).fence
         command = BreakItem(self.name, item, fence, reason, self._options.kind)

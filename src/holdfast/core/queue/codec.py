@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
+from holdfast.text import is_deep, size_of
 
 if TYPE_CHECKING:
     from holdfast.commands.queue import StoredMessage
@@ -52,10 +53,13 @@ _CODECS: dict[str, Codec] = {"json": _Json(), "bytes": _Bytes()}
 
 def encoded(codec: Codec, body: Any) -> bytes:
     """Return the bytes of a body; raise `InvalidConfig` if the codec cannot encode it or it is too large."""
+    why: str | None = None
     try:
         data = codec.encode(body)
     except Exception as error:
-        raise InvalidConfig("body", body, f"the queue's codec cannot encode it: {error}") from error
+        why = codec_error(codec, error)
+    if why is not None:  # raised here, so that no error behind this one has the body
+        raise InvalidConfig("body", size_of(body), f"the queue's codec cannot encode it: {why}")
     if not isinstance(data, bytes):
         raise InvalidConfig("codec", codec, f"it must encode to bytes, not {type(data).__name__}")
     if len(data) > BODY_MAX_BYTES:
@@ -63,16 +67,22 @@ def encoded(codec: Codec, body: Any) -> bytes:
             f"message body is {len(data):,} bytes; the maximum is {BODY_MAX_BYTES:,}. Store it elsewhere and publish a"
             " reference"
         )
-        raise InvalidConfig("body", body, rule)
+        raise InvalidConfig("body", size_of(body), rule)
     return data
 
 
+def codec_error(codec: Codec, error: Exception) -> str:
+    """Return why a codec failed, without the body: of an error of the program's codec only the type."""
+    return str(error) if any(codec is own for own in _CODECS.values()) else type(error).__name__
+
+
 def shown_body(codec: Codec, message: StoredMessage) -> Any:
-    """Return the body for people to read; its bytes if the codec cannot decode it."""
+    """Return the body for people to read; its bytes if the codec cannot decode it, or if it is nested too deep."""
     try:
-        return codec.decode(message.body)
+        body = codec.decode(message.body)
     except Exception:
         return message.body
+    return message.body if is_deep(body) else body
 
 
 def packed_headers(headers: dict[str, str] | None) -> str:
@@ -85,13 +95,21 @@ def packed_headers(headers: dict[str, str] | None) -> str:
     packed = json.dumps(headers, separators=(",", ":"), ensure_ascii=False) if texts else ""
     if not texts or len(packed.encode()) > HEADERS_MAX_BYTES:
         rule = f"it must be a dictionary of texts, of at most {HEADERS_MAX_BYTES} bytes as JSON"
-        raise InvalidConfig("headers", headers, rule)
+        raise InvalidConfig("headers", size_of(headers), rule)
     return packed if headers else ""
 
 
 def unpacked_headers(packed: str) -> dict[str, str]:
     """Return the published headers. Raise `ValueError` or `TypeError` if another program has stored invalid JSON."""
-    return dict(json.loads(packed)) if packed else {}
+    if not packed:
+        return {}
+    try:
+        headers = dict(json.loads(packed))
+    except RecursionError:
+        raise ValueError("the headers are nested too deep") from None
+    if not all(isinstance(text, str) for text in headers.values()):
+        raise TypeError("the headers must be texts")
+    return headers
 
 
 def shown_headers(packed: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from holdfast.commands.queue import (
     RecordOutcomes,
 )
 from holdfast.core.client import OPEN
-from holdfast.core.queue.codec import unpacked_headers
+from holdfast.core.queue.codec import codec_error, unpacked_headers
 from holdfast.core.queue.message import HeldMessage
 from holdfast.core.queue.outcomes import readable
 from holdfast.core.queue.queue import LANES, whole_number
@@ -389,7 +389,7 @@ class ConsumerCore:
                 found.append(Delivered(held, self._make_message(held)))
             except Exception as error:
                 unreadable.append(MessageOutcome(delivery.entry, REJECT, 0, UNREADABLE, readable(error)))
-                detail = f"message {delivery.message.id}: {UNREADABLE}: {error!r}"
+                detail = f"message {delivery.message.id}: {UNREADABLE}: {codec_error(queue.codec, error)}"
                 queue.client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
         if unreadable:
             self.answer_may_be_lost = True  # after an interrupt here, the consumer holds messages that it has not seen

@@ -71,7 +71,7 @@ class DeadLetterQueueBase:
 async def list_dead_letters(queue: QueueCore, limit: int, after: str) -> list[DeadLetter]:
     """Return up to `limit` dead letters after this position, the oldest first."""
     whole_number("limit", limit, 0, LIMIT_MAX)
-    if not isinstance(after, str) or not is_unicode(after):
+    if not isinstance(after, str) or len(after) > _ID_MAX or not is_unicode(after):
         raise InvalidConfig("after", after, "it must be the `position` of a dead letter")
     found: list[DeadLetter] = []
     while len(found) < limit:

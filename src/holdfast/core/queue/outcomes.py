@@ -13,6 +13,7 @@ from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, MessageOutcome
 from holdfast.errors import InvalidConfig
 from holdfast.names import is_unicode
 from holdfast.rules.queue.state import ATTEMPTS_USED_UP
+from holdfast.text import shown_error
 
 REASON_MAX = 500
 ERROR_MAX = 2000
@@ -142,7 +143,7 @@ def _cause_of(error: BaseException) -> BaseException | None:
 def readable(error: object) -> str:
     """Return an error as a text that every engine can store, of at most `ERROR_MAX` characters."""
     try:
-        text = repr(error) if isinstance(error, BaseException) else str(error)
+        text = shown_error(error) if isinstance(error, BaseException) else str(error)
     except Exception as failure:  # an error in the program's `__repr__` must not prevent the outcome
         text = f"{type(error).__name__} (it cannot be shown: {type(failure).__name__})"
     return text.encode(errors="replace").decode()[:ERROR_MAX]

@@ -33,6 +33,7 @@ from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotA
 from holdfast.host import boot_id
 from holdfast.names import Holder, checked_name, is_unicode, new_token, this_process
 from holdfast.observer import DEBUG, debugging
+from holdfast.text import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -216,6 +217,8 @@ class RegistryBase:
         self, prefix: str = "", group: str | None = None, owner: Holder | None = None
     ) -> list[RegistryEntry]:
         """Return the entries in the order of keys: all, those of a group, or those of one process."""
+        if prefix != "":
+            checked_name(prefix, "a prefix")
         index_name = _KEYS if group is None else f"g:{checked_key('group', group)}"
         if owner is not None and group is None:
             index_name = f"o:{_identity(owner)}"
@@ -261,7 +264,7 @@ class RegistryBase:
     async def _send(self, key: str, message: str) -> None:
         """Send a message to the owner's mailbox; raise `NotFound` without an owner: no process would read it."""
         if not isinstance(message, str) or not is_unicode(message) or len(message.encode()) > MESSAGE_MAX_BYTES:
-            raise InvalidConfig("message", message, f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
+            raise InvalidConfig("message", size_of(message), f"it must be text of at most {MESSAGE_MAX_BYTES} bytes")
         answer = await send_safely(self._client, SendToOwner(self._lease_name_of_key(key), new_token(), message))
         if isinstance(answer, AtCapacity):
             raise NotAcquired(f"{self.name}/{key}", reason=f"its owner has {answer.size} unread messages")

@@ -21,11 +21,12 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.config import NOT_SHOWN, UNREADABLE
+from holdfast.config import UNREADABLE
 from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.redirects import error_code
 from holdfast.errors import MOVING, InvalidConfig, Unavailable, UnavailableReason
+from holdfast.text import NOT_SHOWN
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
@@ -45,7 +46,10 @@ _COPIED = frozenset(
 _OPTIONS = frozenset(("db", "username", "password", "socket_keepalive", "namespace", *_TIMEOUTS))
 _OWN = {"protocol": 2, "client_name": "holdfast"}
 # The asyncio half of redis-py 5 understands texts only.
-_CERT_REQS = {None: "none", **{mode: mode.name.removeprefix("CERT_").lower() for mode in ssl.VerifyMode}}
+_CERT_REQS: dict[object, str] = {
+    None: "none",
+    **{mode: mode.name.removeprefix("CERT_").lower() for mode in ssl.VerifyMode},
+}
 
 _REASONS = {
     "LOADING": "loading",
@@ -191,26 +195,27 @@ class Connector:
         """Return the `Unavailable` for an error while connecting. It never contains a password."""
         if isinstance(error, Unavailable):
             return error
-        code = error_code(str(error))
+        text = server_text(error)
+        code = error_code(text)
         lacks_right = isinstance(error, redis.exceptions.NoPermissionError) or code == "NOPERM"
         if lacks_right or isinstance(error, redis.AuthenticationError) or code in ("WRONGPASS", "NOAUTH"):
-            cause = f": {error}{grant_hint(str(error))}" if lacks_right else f" refused the credentials: {error}"
+            cause = f": {text}{grant_hint(text)}" if lacks_right else f" refused the credentials: {text}"
             return Unavailable("redis", UnavailableReason.NO_PERMISSION, f"{self.url}{cause}")
         if code in _REASONS:
             reason = MOVING if self._member and code == "LOADING" else _REASONS[code]
-            return Unavailable("redis", reason, f"{self.url}: {error}")
-        if "DB index is out of range" in str(error) or "invalid DB index" in str(error):
+            return Unavailable("redis", reason, f"{self.url}: {text}")
+        if "DB index is out of range" in text or "invalid DB index" in text:
             return Unavailable(
-                "redis", UnavailableReason.FAILED, f"{self.url}: the server has no such database: {error}"
+                "redis", UnavailableReason.FAILED, f"{self.url}: the server has no such database: {text}"
             )
         if self._tls and not isinstance(error, redis.exceptions.AuthenticationError):
             hint = "; is this a TLS port?" if isinstance(error, TimeoutError | redis.TimeoutError) else ""
             if isinstance(error.__context__, ssl.SSLError):
-                error = error.__context__  # redis-py 5 shows its number, and not its text
+                text = str(error.__context__)  # redis-py 5 shows its number, and not its text
             return Unavailable(
-                "redis", self._unreachable_reason, f"{self.url} over TLS: {error or type(error).__name__}{hint}"
+                "redis", self._unreachable_reason, f"{self.url} over TLS: {text or type(error).__name__}{hint}"
             )
-        return Unavailable("redis", self._unreachable_reason, f"{self.url}: {error or type(error).__name__}")
+        return Unavailable("redis", self._unreachable_reason, f"{self.url}: {text or type(error).__name__}")
 
     @property
     def _unreachable_reason(self) -> str:
@@ -222,14 +227,20 @@ def reply_error(url: str, error: BaseException, prefix: str = PREFIX) -> Unavail
 
     `prefix`: the prefix of the keys, for the hint if the right to them is missing.
     """
-    reason = _REASONS.get(error_code(str(error)), "failed")
-    hint = grant_hint(str(error), prefix) if reason == "no permission" else ""
+    text = server_text(error)
+    reason = _REASONS.get(error_code(text), "failed")
+    hint = grant_hint(text, prefix) if reason == "no permission" else ""
     if reason == "other topology":
         hint = "; for a cluster, connect to redis+cluster://"
     for message, other in _OTHER_KINDS.items():
-        if message in str(error).replace("`", "'"):  # older servers quote with backticks
+        if message in text.replace("`", "'"):  # older servers quote with backticks
             reason, hint = "other topology", f"; {other}"
-    return Unavailable("redis", reason, f"{url}: {str(error).rstrip()}{hint}")
+    return Unavailable("redis", reason, f"{url}: {text}{hint}")
+
+
+def server_text(error: BaseException) -> str:
+    """Return the text of an error without the arguments of the command: they may be a password or a message body."""
+    return str(error).partition(", with args beginning with")[0].rstrip()
 
 
 @lru_cache
@@ -260,6 +271,10 @@ def connector_of(settings: Settings) -> Connector:
         raise InvalidConfig(
             "url", settings.url, "it must name a socket by its absolute path, as in unix:///run/redis.sock"
         )
+    if scheme.lower() == "unix" and ":" in parts.path.rpartition("@")[0]:
+        # The error of the connection would show the path, and with it the password.
+        rule = "user and password belong before the path, as in unix://user:password@/run/redis.sock"
+        raise InvalidConfig("url", settings.url, f"{rule}; in a path, write @ as %40")
     database = "" if scheme.lower() == "unix" else parts.path.removeprefix("/")
     if database and not (database.isascii() and database.isdigit()):
         # redis-py would silently use database 0, and two services with one typo would not exclude each other. The
