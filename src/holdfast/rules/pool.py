@@ -157,7 +157,7 @@ def borrow(state: PoolState, command: Borrow, moment: Moment) -> RuleResult:
     if item is None and line.find(command.token) is None and not (state.kind == RWLOCK and len(line)):
         item = _pick(state, command.token, Share(command.tag, command.share_ppm))
     if item is None:
-        return RuleResult(_wait(state, command, moment), wakeups)
+        return _wait(state, command, moment, wakeups)
 
     fence = next_fence(state, moment) if item.state == FREE else item.fence
     new = item.state != LENT
@@ -180,7 +180,7 @@ def borrow(state: PoolState, command: Borrow, moment: Moment) -> RuleResult:
     return RuleResult(Granted(fence, item.name), wakeups)
 
 
-def _wait(state: PoolState, command: Borrow, moment: Moment) -> Busy:
+def _wait(state: PoolState, command: Borrow, moment: Moment, wakeups: list[Wakeup]) -> RuleResult:
     """Add the token to the waiting line, keep its place or remove it; answer why it got no item."""
     share, place = Share(command.tag, command.share_ppm), state.waiting_line.place(command.token)
     empty = not state.size and state.kind != RWLOCK
@@ -193,9 +193,10 @@ def _wait(state: PoolState, command: Borrow, moment: Moment) -> Busy:
     elif place is not None and (empty or not command.wait):
         state.waiting_line.leave(command.token)
         place = None
+        wakeups += offer_free_items(state, moment)  # readers may have waited only for this writer
     others_free = not share.whole and state.next_free(Share()) is not None
     reason = EMPTY_POOL if empty else SHARE_USED_UP if others_free else BUSY if state.kind == RWLOCK else ALL_BUSY
-    return Busy("", state.fence, _next_ms(state, moment), place, reason)
+    return RuleResult(Busy("", state.fence, _next_ms(state, moment), place, reason), wakeups)
 
 
 def extend(state: PoolState, command: Extend, moment: Moment) -> RuleResult:

@@ -279,6 +279,8 @@ MUTATIONS = [
     Mutation("a reader enters beside a writer",
              "if redis.call('HEXISTS', base .. ':items', WRITER) == 1 then return end",
              "", RWLOCK),
+    Mutation("a writer that gives up leaves the readers behind it in line",
+             "place = nil\n    offer_free_items()", "place = nil", RWLOCK),
     Mutation("a reader overtakes a waiting writer", "not (kind == RWLOCK and waiting > 0)", "true", RWLOCK),
 ]  # fmt: skip
 

@@ -78,6 +78,34 @@ def test_no_reader_overtakes_a_waiting_writer(face):
 
 
 @together
+@pytest.mark.finding("L4")
+def test_readers_enter_at_once_when_the_writer_before_them_gives_up(face):
+    """The readers wait only for that writer: the step that ends its wait serves them too."""
+    rw, other = face.connect().rwlock("index"), face.connect().rwlock("index")
+    reading = rw.read().acquire()
+    entered = []
+
+    def write():
+        with pytest.raises(NotAcquired):
+            other.write().acquire(timeout=2)
+        return time.monotonic()
+
+    def read(client):
+        with client.read():
+            entered.append(time.monotonic())
+
+    writer = face.start(write)
+    until_waiting(rw, 1)
+    readers = [face.start(read, each) for each in (rw, other)]
+    until_waiting(rw, 3)
+    gave_up = writer.result()
+    for each in readers:
+        each.result()
+    assert max(entered) - gave_up < 0.5
+    reading.release()
+
+
+@together
 def test_readers_and_writers_never_meet(face):
     """With six threads of two clients each writer is alone, and no update is lost."""
     clients = [face.connect(), face.connect()]

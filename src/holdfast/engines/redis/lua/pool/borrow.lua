@@ -65,6 +65,7 @@ if not item then
   elseif place then
     leave_line(token)
     place = nil
+    offer_free_items()  -- readers may have waited only for this writer
   end
   local free_elsewhere = ppm < WHOLE_PPM and next_free('', WHOLE_PPM)
   local reason = empty and EMPTY_POOL or free_elsewhere and SHARE_USED_UP or kind == RWLOCK and BUSY or ALL_BUSY
