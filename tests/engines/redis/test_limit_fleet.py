@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import threading
 import time
+from itertools import pairwise
 
 import pytest
 from redis_faces import paired
@@ -113,3 +115,34 @@ def test_without_its_server_a_limit_follows_its_policy_and_sends_little(place_on
     server.start()
     eventually(lambda: limiters["deny"].hit("bob").allowed, 10, "a limit that asks its server again")
     eventually(lambda: limiters["local"].peek("bob").remaining == 20, 10, "the same of the others")
+
+
+@pytest.mark.finding("L3")
+def test_a_frozen_server_delays_one_caller_at_a_time(place_on, new_server):
+    """One caller tries the server, for the wire timeout; every other caller follows the policy at once."""
+    server = new_server()
+    client = place_on(server).connect()
+    limiter = client.limit("1000/hour", name="api", on_unavailable="allow")
+    assert limiter.hit("ann").remaining == 999
+    server.freeze()
+    try:
+        assert limiter.hit("ann").allowed, "the first caller learns of the outage"
+        until, delays = time.monotonic() + 4.5, []
+
+        def call():
+            while (began := time.monotonic()) < until:
+                assert limiter.hit("ann").allowed
+                delays.append((time.monotonic() - began, began))
+                time.sleep(0.002)
+
+        callers = [threading.Thread(target=call) for _ in range(6)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    finally:
+        server.thaw()
+    probes = sorted((began, delay) for delay, began in delays if delay > 0.5)
+    assert probes, "the limit tries its server again"
+    assert all(later[0] >= first[0] + first[1] for first, later in pairwise(probes)), "two callers waited at once"
+    eventually(lambda: limiter.hit("bob").remaining > 0, 10, "a limit that asks its server again")

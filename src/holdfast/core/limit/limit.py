@@ -153,15 +153,19 @@ class LimiterBase:
         if client.state is CLOSED:
             raise Closed
         sent_ns = client.clock.now_ns()
-        if sent_ns < local.retry_engine_ns:
+        if local.trouble and not local.may_probe(sent_ns):
             return self._without_engine(command)
         try:
             reply = client.transport.apply(command)
             answer = reply if isinstance(reply, Ready) else await reply
         except Unavailable as error:
-            local.failed(str(error), client.clock.now_ns())
+            local.failed(str(error), sent_ns, client.clock.now_ns())
             return self._without_engine(command)
-        local.answered()
+        except BaseException:
+            local.probe_ended(sent_ns)  # a cancelled caller has learnt nothing: the next caller probes
+            raise
+        if local.trouble:
+            local.answered()
         if client.outages.open:
             client.answered()
         assert isinstance(answer, LimitDecision)

@@ -21,6 +21,8 @@ PAUSE_MAX_NS = NS
 _PAUSE_NS = 50 * NS_PER_MS
 # A limiter repeats a refusal locally for at most this long, so that it soon notices the reset of a limit.
 REPEAT_MAX_NS = NS
+# A call to an engine that does not answer ends earlier: it has the wire timeout.
+_PROBE_MAX_NS = 10 * NS
 # If a client uses more limits than this, the oldest ones lose their local state.
 _LIMITS_MAX = 1000
 
@@ -40,15 +42,17 @@ class Refusal(NamedTuple):
 class LocalLimit:
     """The local state of one limit: known refusals, and the counts without the engine.
 
-    `trouble`: why the engine could not be reached.
+    `trouble`: why the engine could not be reached. While it is set, one caller at a time tries the engine (a probe),
+    so that an engine that does not answer delays this one caller only.
     """
 
     def __init__(self) -> None:
         self.refusals: dict[str, Refusal] = {}
         self.counters = MemoryCounters()
-        self.guard = threading.Lock()
-        self.retry_engine_ns = 0
+        self.guard = threading.RLock()  # a signal handler may hit the limit that its own thread is in
         self.trouble = ""
+        self._retry_engine_ns = 0
+        self._probe_ns = 0  # when the present probe was sent
         self._pause_ns = 0
 
     def remember_refusal(self, key: str, cost: int, answer: LimitDecision, sent_ns: int) -> None:
@@ -63,16 +67,37 @@ class LocalLimit:
             repeat_until_ns, cost, answer.remaining, answer.limit, retry_ns, reset_ns, window_s
         )
 
-    def failed(self, trouble: str, now_ns: int) -> None:
-        """Remember that the engine is unavailable; pause longer each time before the next attempt."""
-        self._pause_ns = min(2 * self._pause_ns or _PAUSE_NS, PAUSE_MAX_NS)
-        self.retry_engine_ns = now_ns + jittered(self._pause_ns, now_ns)
-        self.trouble = trouble
+    def may_probe(self, now_ns: int) -> bool:
+        """Return whether this caller tries the engine now; the other callers follow the policy meanwhile."""
+        with self.guard:
+            if now_ns < self._retry_engine_ns:
+                return False
+            # The bound ends the probe of a thread that died inside the call.
+            self._probe_ns, self._retry_engine_ns = now_ns, now_ns + _PROBE_MAX_NS
+            return True
+
+    def probe_ended(self, sent_ns: int) -> None:
+        """End the probe that was sent at `sent_ns`, without a result."""
+        with self.guard:
+            if self._probe_ns == sent_ns:
+                self._retry_engine_ns = 0
+
+    def failed(self, trouble: str, sent_ns: int, now_ns: int) -> None:
+        """Remember that the engine is unavailable; pause longer after each probe before the next one.
+
+        Several calls may be on their way when an outage begins; they count as one.
+        """
+        with self.guard:
+            if not self.trouble or self._probe_ns == sent_ns:
+                self._pause_ns = min(2 * self._pause_ns or _PAUSE_NS, PAUSE_MAX_NS)
+                self._retry_engine_ns = now_ns + jittered(self._pause_ns, now_ns)
+            self.trouble = trouble or "no reason given"
 
     def answered(self) -> None:
         """Remember that the engine answered."""
-        self._pause_ns = 0
-        self.trouble = ""
+        with self.guard:
+            self._pause_ns = self._retry_engine_ns = 0
+            self.trouble = ""
 
 
 class LocalLimits:
