@@ -59,24 +59,6 @@ def test_an_interrupt_gives_the_messages_back(work):
     assert process.returncode == 0
 
 
-def test_memory_does_not_promise_whole_steps_under_an_interrupt():
-    """A file and a server do: there a step is one transaction, or one script."""
-    lost = 0
-    with holdfast.connect("memory://") as client:
-        for lines in range(200):
-            queue = client.queue(f"interrupted {lines}")
-            queue.publish("x")
-            with queue.consumer() as consumer:
-                (message,) = consumer.receive(timeout=5)
-                interrupt = InterruptAt(lines, among=("/rules/",))
-                with contextlib.suppress(Interrupt), interrupt:
-                    message.release()
-            if interrupt.where is None:
-                break
-            lost += queue.stats().ready == 0
-    assert lost, "it does now: say so in docs/engines.md"
-
-
 # An interrupt just before the call of `leave`, or before its first line, leaves the consumer to its ttl.
 TOO_EARLY = frozenset({"ConsumerCore.leave"})
 ABOUT_TO_LEAVE = ("worker.py", "await self._wind_down(", "await self.consumer.leave(")

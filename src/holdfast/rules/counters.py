@@ -41,24 +41,24 @@ class MemoryCounters:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], tuple[Any, int]] = {}
+        self.known: dict[tuple[str, str], tuple[Any, int]] = {}
         self._ends: list[tuple[int, tuple[str, str]]] = []
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self.known)
 
     def answer(self, rule: CounterRule, command: Any, moment: Moment) -> Answer:
         """Apply the rule to the counter that the command names, and return the answer."""
         key = (command.kind, command.name)
-        before = self._known.get(key, (None, 0))[0]
+        before = self.known.get(key, (None, 0))[0]
         after, answer = rule(before, command, moment)
         if after is None:
-            self._known.pop(key, None)
+            self.known.pop(key, None)
         elif after is not before:
             ends_us = until_us(after, command)
             if before is None:
                 heapq.heappush(self._ends, (ends_us, key))
-            self._known[key] = (after, ends_us)
+            self.known[key] = (after, ends_us)
         self._forget(moment.wall_us)
         return answer
 
@@ -66,9 +66,11 @@ class MemoryCounters:
         for _ in range(_DELETE_MAX):
             if not self._ends or self._ends[0][0] > now_us:
                 return
-            _, key = heapq.heappop(self._ends)
-            ends_us = self._known.get(key, (None, 0))[1]
+            key = self._ends[0][1]
+            ends_us = self.known.get(key, (None, 0))[1]
             if ends_us > now_us:
-                heapq.heappush(self._ends, (ends_us, key))
+                heapq.heapreplace(self._ends, (ends_us, key))
             else:
-                self._known.pop(key, None)
+                # The counter goes before its end does: an interrupt in between leaves nothing behind.
+                self.known.pop(key, None)
+                heapq.heappop(self._ends)

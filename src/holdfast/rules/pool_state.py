@@ -13,7 +13,8 @@ from hashlib import sha1
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from holdfast.commands import POOL, WHOLE_PPM
+from holdfast.commands import POOL, SEMAPHORE, WHOLE_PPM
+from holdfast.rules.journal import ABSENT, Journal, Journaled
 from holdfast.rules.lease_record import NO_TOMBSTONES, Tombstones, counted
 
 FREE, OFFERED, LENT, COOLING = "free", "offered", "lent", "cooling"
@@ -179,13 +180,26 @@ def items_of_share(names: Iterable[str], share: Share, size: int) -> list[str]:
 
 
 class MemoryPoolWaitingLine:
-    """A waiting line in memory."""
+    """A waiting line in memory. The waiters and their tickets are the data; the rest follows from them."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._by_token: dict[str, PoolWaiter] = {}
+        self._tickets: dict[str, int] = {}
         self._by_share: dict[Share, dict[str, int]] = {}
         self._ticket = 0
         self.clients: Mapping[str, int] = {}
+
+    def reindex(self) -> None:
+        """Build the order of the line again after a rollback."""
+        in_order = sorted(self._by_token, key=self._tickets.__getitem__)
+        self._by_token = {token: self._by_token[token] for token in in_order}
+        by_share: dict[Share, dict[str, int]] = {}
+        clients: Mapping[str, int] = {}
+        for token, waiter in self._by_token.items():
+            by_share.setdefault(waiter.share, {})[token] = self._tickets[token]
+            clients = counted(clients, waiter.client, 1)
+        self._by_share, self.clients = by_share, clients
 
     def find(self, token: str) -> PoolWaiter | None:
         return self._by_token.get(token)
@@ -201,14 +215,20 @@ class MemoryPoolWaitingLine:
 
     def join(self, waiter: PoolWaiter) -> None:
         self._ticket += 1
+        self._journal.note(self._by_token, waiter.token)
+        self._journal.note(self._tickets, waiter.token)
         self._by_token[waiter.token] = waiter
+        self._tickets[waiter.token] = self._ticket
         self._by_share.setdefault(waiter.share, {})[waiter.token] = self._ticket
         self.clients = counted(self.clients, waiter.client, 1)
 
     def leave(self, token: str) -> None:
-        waiter = self._by_token.pop(token, None)
+        waiter = self._by_token.get(token)
         if waiter is None:
             return
+        self._journal.note(self._by_token, token)
+        self._journal.note(self._tickets, token)
+        del self._by_token[token], self._tickets[token]
         line = self._by_share[waiter.share]
         del line[token]
         if not line:
@@ -252,16 +272,20 @@ class _Order:
             heapq.heapify(self._heap)
 
 
-class MemoryPoolState:
-    """The state of a pool in memory."""
+class MemoryPoolState(Journaled):
+    """The state of a pool in memory. The items and the waiting line are the data; the rest follows from them."""
 
     def __init__(self, kind: str = POOL) -> None:
+        super().__init__()
         self.kind = kind
         self.fence = 0
         self.permits = 0
         self.tombstones: Tombstones = NO_TOMBSTONES
-        self.waiting_line: PoolWaitingLine = MemoryPoolWaitingLine()
+        self.waiting_line: PoolWaitingLine = MemoryPoolWaitingLine(self.journal)
         self._items: dict[str, ItemRecord] = {}
+        self._clear_indexes()
+
+    def _clear_indexes(self) -> None:
         self._tokens: dict[str, str] = {}
         self._offered: dict[str, str] = {}  # token -> client
         self._cooling = self._leaving = 0
@@ -269,6 +293,14 @@ class MemoryPoolState:
         self._unavailable: dict[str, int] = {}
         self._by_order, self._by_back = _Order(), _Order()
         self._shares: dict[Share, tuple[dict[str, int], _Order]] = {}  # the free items of each share; -1: not free
+
+    def _reindex(self) -> None:
+        assert isinstance(self.waiting_line, MemoryPoolWaitingLine)
+        self.waiting_line.reindex()
+        self._clear_indexes()
+        for item in self._items.values():
+            self._add(item)
+        self.permits = self.size if self.kind == SEMAPHORE else 0
 
     @property
     def size(self) -> int:
@@ -306,8 +338,12 @@ class MemoryPoolState:
         return max(self._unavailable.values(), default=0)
 
     def put(self, item: ItemRecord) -> None:
-        self._forget(item.name)
+        self.journal.append((self._items, item.name, self._forget(item.name)))
         self._items[item.name] = item
+        self._add(item)
+
+    def _add(self, item: ItemRecord) -> None:
+        """Add the item to every index."""
         self._cooling += item.state == COOLING
         self._leaving += item.leaving
         if item.taken:
@@ -329,14 +365,16 @@ class MemoryPoolState:
                 order.tidy(free)
 
     def drop(self, name: str) -> None:
-        self._forget(name)
+        self.journal.append((self._items, name, self._forget(name)))
         self._items.pop(name, None)
 
-    def _forget(self, name: str) -> None:
-        """Remove the item from every index; the item itself stays."""
-        before = self._items.get(name)
-        if before is None:
-            return
+    def _forget(self, name: str) -> ItemRecord:
+        """Remove the item from every index; the item itself stays. Return it, or `ABSENT`."""
+        before: ItemRecord = self._items.get(name, ABSENT)
+        if before is ABSENT:
+            return before  # type: ignore[no-any-return]
+        # With an entry in the journal, an interrupt on the following lines leads to a rollback.
+        self.journal.append((self._items, name, before))
         self._cooling -= before.state == COOLING
         self._leaving -= before.leaving
         self._tokens.pop(before.token, None)
@@ -346,6 +384,7 @@ class MemoryPoolState:
         for free, _ in self._shares.values():
             if name in free:
                 free[name] = -1  # part of this share, but not free
+        return before
 
     def names(self) -> list[str]:
         return [name for name, item in self._items.items() if not item.leaving]

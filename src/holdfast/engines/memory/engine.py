@@ -134,6 +134,7 @@ class MemoryStore(Store):
         self.clock = domain.clock
         self.waiter_registry = domain.waiter_registry
         self.client = new_token()
+        self._journal = domain.registry.journal
         self._memory_us = memory_us
 
     def answer_all(self, commands: Sequence[Command], until_ns: int | None) -> list[Reply]:  # noqa: ARG002
@@ -143,6 +144,8 @@ class MemoryStore(Store):
         answers: list[Reply] = []
         woken: list[HolderRecord | Wakeup] = []
         with self.domain.lock:
+            if self._journal:  # it has leases, too, so no command may come before the rollback
+                self.domain.registry.roll_back()
             for command in commands:
                 rule = RULES[type(command)]
                 answers.append(_BY_KIND[rule.kind](self, rule, command, woken))
@@ -174,10 +177,14 @@ class MemoryStore(Store):
         if pool is None:
             self._forget_pools(now_us)
             pool = pools[key] = MemoryPool(command.kind)
-        silent = frozenset(client for client in pool.pool_state.watched() if self._is_silent(client, now_us))
+        state = pool.pool_state
+        if state.journal:
+            state.roll_back()
+        silent = frozenset(client for client in state.watched() if self._is_silent(client, now_us))
         moment = Moment(now_us, self.clock.wall_us(), self.client, silent=silent)
-        answer, wakeups = rule.apply(pool.pool_state, command, moment)
+        answer, wakeups = rule.apply(state, command, moment)
         pool.touched_us = now_us
+        state.journal.clear()
         woken += wakeups
         if type(command) is PoolHeartbeat or (type(command) in WAITABLE and isinstance(answer, Busy)):
             self.domain.alive_until_us[self.client] = now_us + HEARTBEAT_MS * 1000
@@ -188,7 +195,10 @@ class MemoryStore(Store):
         state = queues.get(command.name)
         if state is None:
             state = queues[command.name] = MemoryQueueState()
+        if state.journal:
+            state.roll_back()
         answer, wakeups = rule.apply(state, command, self._plain_moment())
+        state.journal.clear()
         woken += wakeups
         if state.is_empty():
             del queues[command.name]
@@ -199,13 +209,20 @@ class MemoryStore(Store):
 
     def _answer_combined(self, rule: Rule, command: Command, woken: list[HolderRecord | Wakeup]) -> Answer:
         moment, domain = self._plain_moment(), self.domain
-        domain.registry.now_us = moment.wall_us
-        parts = Parts(
-            lambda part: self._answer_lease(RULES[type(part)], part, woken),
-            lambda part: domain.counters.answer(RULES[type(part)].apply, part, moment),
-            domain.registry,
-        )
-        return rule.apply(parts, command, moment)  # type: ignore[no-any-return]
+        registry, counters = domain.registry, domain.counters
+        registry.now_us = moment.wall_us
+
+        def answer_lease(part: Command) -> Answer:
+            registry.journal.note(domain.records, part.name)
+            return self._answer_lease(RULES[type(part)], part, woken)
+
+        def answer_counter(part: Any) -> Answer:
+            registry.journal.note(counters.known, (part.kind, part.name))
+            return counters.answer(RULES[type(part)].apply, part, moment)
+
+        answer: Answer = rule.apply(Parts(answer_lease, answer_counter, registry), command, moment)
+        registry.journal.clear()
+        return answer
 
     def _plain_moment(self) -> Moment:
         return Moment(self.clock.now_ns() // NS_PER_US, self.clock.wall_us(), self.client)
@@ -240,12 +257,15 @@ class MemoryStore(Store):
         for _ in range(_FORGET_AT_ONCE):
             if not ends or ends[0][0] > now_us:
                 return
-            name = heapq.heappop(ends)[1]
-            at_us = forget_at_us(self.domain.records[name], self._memory_us)
-            if at_us <= now_us:
-                del self.domain.records[name]
+            name = ends[0][1]
+            record = self.domain.records.get(name)
+            at_us = 0 if record is None else forget_at_us(record, self._memory_us)
+            if at_us > now_us:
+                heapq.heapreplace(ends, (at_us, name))
             else:
-                heapq.heappush(ends, (at_us, name))
+                # The record goes before its end does: an interrupt in between leaves nothing behind.
+                self.domain.records.pop(name, None)
+                heapq.heappop(ends)
 
     def listen(self, token: str) -> bool:  # noqa: ARG002 - wake-ups always arrive
         return False
@@ -256,6 +276,7 @@ class MemoryStore(Store):
     def forked(self) -> None:
         self.domain = _domains.get(self.domain.path, self.clock)
         self.waiter_registry = self.domain.waiter_registry
+        self._journal = self.domain.registry.journal
         self.client = new_token()
 
     def close(self) -> None:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from holdfast.rules.journal import Journaled
 from holdfast.rules.registry import MAILBOX_MAX, MAILBOX_MS
 
 
-class MemoryRegistryState:
-    """The entries of each index in order, with the tokens that added them. An empty index is deleted."""
+class MemoryRegistryState(Journaled):
+    """The entries of each index in order, with the tokens that added them. An empty index is deleted.
+
+    Its journal also has the leases and counters that the step of a combined command changes.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self._order: dict[tuple[str, str], list[str]] = {}
         self._tokens: dict[tuple[str, str], dict[str, str]] = {}
         self._successors: dict[tuple[str, str], tuple[str, int]] = {}
         self._mailboxes: dict[str, tuple[int, list[tuple[str, str]]]] = {}  # with their ends, the first to end first
         self.now_us = 0  # on the calendar; the engine sets it before each command
 
+    def _reindex(self) -> None:
+        self._tokens = {key: tokens for key, tokens in self._tokens.items() if tokens}
+        self._order = {key: sorted(tokens) for key, tokens in self._tokens.items()}
+        self._mailboxes = dict(sorted(self._mailboxes.items(), key=lambda each: each[1][0]))
+
     def add(self, registry: str, index_name: str, entry: str, token: str) -> None:
         key = (registry, index_name)
         tokens = self._tokens.setdefault(key, {})
+        self.journal.note(tokens, entry)
         if entry not in tokens:
             insort(self._order.setdefault(key, []), entry)
         tokens[entry] = token
@@ -29,10 +40,12 @@ class MemoryRegistryState:
         tokens = self._tokens.get(key, {})
         if tokens.get(entry) != token:
             return
+        self.journal.note(tokens, entry)
         del tokens[entry]
         order = self._order[key]
         del order[bisect_left(order, entry)]
         if not order:
+            self.journal.note(self._tokens, key)
             del self._order[key], self._tokens[key]
 
     def entries(self, registry: str, index_name: str, prefix: str, after: str, limit: int) -> list[tuple[str, str]]:
@@ -48,6 +61,7 @@ class MemoryRegistryState:
         return found
 
     def set_successor(self, registry: str, entry: str, successor: str, lasts_ms: int) -> None:
+        self.journal.note(self._successors, (registry, entry))
         if successor:
             self._successors[registry, entry] = (successor, self.now_us + lasts_ms * 1000)
         else:
@@ -63,19 +77,23 @@ class MemoryRegistryState:
         mailbox = self._mailbox(token)
         if len(mailbox) >= MAILBOX_MAX:
             return False
-        mailbox.append((message_id, text))
-        self._mailboxes.pop(token, None)  # insert it again as the last, because it ends last now
-        self._mailboxes[token] = (self.now_us + MAILBOX_MS * 1000, mailbox)
+        self._set_mailbox(token, self.now_us + MAILBOX_MS * 1000, [*mailbox, (message_id, text)])
         return True
 
     def messages(self, token: str, most: int) -> list[tuple[str, str]]:
         return self._mailbox(token)[:most]
 
     def delete_messages(self, token: str, count: int) -> None:
-        mailbox = self._mailbox(token)
-        del mailbox[:count]
-        if not mailbox:
+        mailbox = self._mailbox(token)[count:]
+        self._set_mailbox(token, self._mailboxes.get(token, (0, []))[0], mailbox)
+
+    def _set_mailbox(self, token: str, ends_us: int, mailbox: list[tuple[str, str]]) -> None:
+        """Store the mailbox; insert it again as the last if it ends last now. An empty one is deleted."""
+        self.journal.note(self._mailboxes, token)
+        if not mailbox or ends_us != self._mailboxes.get(token, (0, []))[0]:
             self._mailboxes.pop(token, None)
+        if mailbox:
+            self._mailboxes[token] = (ends_us, mailbox)
 
     def _mailbox(self, token: str) -> list[tuple[str, str]]:
         """Delete the mailboxes that have ended, and return the mailbox of a token."""

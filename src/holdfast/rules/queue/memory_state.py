@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
 
 from holdfast.commands.queue import BEHIND, DELAYED, HELD, QUARANTINE, READY, StoredDeadLetter, StoredMessage
 from holdfast.commands.queue_admin import PlacedMessage
+from holdfast.rules.journal import ABSENT, Journal, Journaled
 from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, position_of_dead_letter
 
 _SPARE = 64
@@ -27,32 +28,40 @@ def key_order_faults(heads: Mapping[str, int], behind: Collection[str]) -> list[
 class _Remembered:
     """Values that are remembered until a given time, by key."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._known: dict[str, tuple[object, int]] = {}
         self._expiries: list[tuple[int, str]] = []
+
+    def reindex(self) -> None:
+        """Build the order of the expiries again after a rollback."""
+        self._expiries = sorted((until_us, key) for key, (_, until_us) in self._known.items())
 
     def get(self, key: str, now_us: int) -> object:
         value, until_us = self._known.get(key, (None, 0))
         return value if until_us > now_us else None
 
     def put(self, key: str, value: object, until_us: int) -> None:
+        self._journal.append((self._known, key, self._known.get(key, ABSENT)))
         self._known[key] = (value, until_us)
         heapq.heappush(self._expiries, (until_us, key))
 
     def forget(self, now_us: int) -> None:
         while self._expiries and self._expiries[0][0] <= now_us:
-            key = heapq.heappop(self._expiries)[1]
+            key = self._expiries[0][1]
             if self._known.get(key, (None, now_us + 1))[1] <= now_us:
-                del self._known[key]
+                del self._known[key]  # before its expiry goes: an interrupt in between leaves nothing behind
+            heapq.heappop(self._expiries)
 
     def __len__(self) -> int:
         return len(self._known)
 
 
-class MemoryQueueState:
-    """A queue in this process. `QueueState` documents the methods."""
+class MemoryQueueState(Journaled):
+    """A queue in this process. `QueueState` documents the methods. Each step is atomic: see `rules/journal.py`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.fence = 0
         self.checked_us = self.next_check_us = self.drain_until_us = 0
         self.drain_token = ""
@@ -62,14 +71,32 @@ class MemoryQueueState:
         self._expiries: list[tuple[int, str]] = []  # (expiry, token); outdated pairs are skipped
         self._waiting: dict[str, None] = {}
         self._lanes: dict[str, OrderedDict[str, StoredMessage]] = {}  # by entry
-        self._delayed: list[tuple[int, int, StoredMessage]] = []
+        self._delayed: list[tuple[int, int, StoredMessage]] = []  # a heap of the values of `_due`
+        self._due: dict[int, tuple[int, int, StoredMessage]] = {}  # by number
         self._held: dict[str, dict[str, QueueEntry]] = {}  # by consumer, then by entry, in the order of fences
         self._heads: dict[str, KeyHead] = {}  # by key
-        self._behind: dict[str, deque[tuple[int, StoredMessage]]] = {}
+        self._behind: dict[str, dict[int, StoredMessage]] = {}  # by key, then by number
         self._behind_count = 0
         self._dead: dict[str, StoredDeadLetter] = {}
         self._dead_order: list[str] = []
-        self._dedup, self._results = _Remembered(), _Remembered()
+        self._dedup, self._results = _Remembered(self.journal), _Remembered(self.journal)
+
+    def _reindex(self) -> None:
+        self._lanes = {
+            lane: OrderedDict(sorted(line.items(), key=lambda each: int(each[0]))) for lane, line in self._lanes.items()
+        }
+        self._held = {
+            token: dict(sorted(held.items(), key=lambda each: each[1].fence))
+            for token, held in self._held.items()
+            if held
+        }
+        self._behind = {key: dict(sorted(line.items())) for key, line in self._behind.items() if line}
+        self._behind_count = sum(map(len, self._behind.values()))
+        self._delayed = sorted(self._due.values())
+        self._expiries = sorted((each.expires_us, token) for token, each in self._consumers.items())
+        self._dead_order = sorted(map(position_of_dead_letter, self._dead.values()))
+        self._dedup.reindex()
+        self._results.reindex()
 
     @property
     def size(self) -> int:
@@ -85,7 +112,10 @@ class MemoryQueueState:
 
     def add_to_counter(self, name: str, more: int) -> None:
         if more:
-            self._counts[name] += more
+            counts = self._counts
+            count = counts.get(name, ABSENT)
+            self.journal.append((counts, name, count))
+            counts[name] = more if count is ABSENT else count + more
 
     def totals(self) -> QueueTotals:
         quarantined = self.ready_count(QUARANTINE)
@@ -113,6 +143,7 @@ class MemoryQueueState:
         return self._consumers.get(token)
 
     def put_consumer(self, consumer: ConsumerRecord) -> None:
+        self.journal.append((self._consumers, consumer.token, self._consumers.get(consumer.token, ABSENT)))
         self._consumers[consumer.token] = consumer
         heapq.heappush(self._expiries, (consumer.expires_us, consumer.token))
         if len(self._expiries) > 2 * len(self._consumers) + _SPARE:
@@ -120,8 +151,9 @@ class MemoryQueueState:
             heapq.heapify(self._expiries)
 
     def remove_consumer(self, token: str) -> None:
+        self.journal.note(self._consumers, token)
         self._consumers.pop(token, None)
-        self._waiting.pop(token, None)
+        self.remove_waiting(token)
 
     def expired_consumers(self, by_us: int, gone: AbstractSet[str], limit: int) -> list[ConsumerRecord]:
         found = [each for each in self._consumers.values() if each.expires_us <= by_us or each.client in gone]
@@ -144,11 +176,15 @@ class MemoryQueueState:
         return [(consumer, len(self._held.get(consumer.token, ()))) for consumer in first]
 
     def add_waiting(self, token: str) -> int:
-        self._waiting.setdefault(token)
+        if token not in self._waiting:
+            self.journal.note(self._waiting, token)
+            self._waiting[token] = None
         return list(self._waiting).index(token)
 
     def remove_waiting(self, token: str) -> None:
-        self._waiting.pop(token, None)
+        if token in self._waiting:
+            self.journal.note(self._waiting, token)
+            del self._waiting[token]
 
     def first_waiting(self) -> str | None:
         return next(iter(self._waiting), None)
@@ -158,27 +194,38 @@ class MemoryQueueState:
     def add_ready(self, lane: str, message: StoredMessage) -> None:
         self._number += 1
         entry = str(self._number)
-        self._lanes.setdefault(lane, OrderedDict())[entry] = message
+        line = self._lanes.setdefault(lane, OrderedDict())
+        self.journal.append((line, entry, ABSENT))
+        line[entry] = message
         self._set_head(READY, "", QueueEntry(entry, lane, message))
 
     def _set_head(self, place: str, token: str, entry: QueueEntry) -> None:
         if entry.message.key:
+            self.journal.note(self._heads, entry.message.key)
             self._heads[entry.message.key] = KeyHead(place, token, entry)
 
     def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
         line = self._lanes.get(lane, OrderedDict())
-        found = []
-        for at in range(min(count, len(line))):
-            entry, message = line.popitem(last=False)
-            found.append(QueueEntry(entry, lane, message, fence + at, now_us))
-        if found:
-            self._held.setdefault(token, {}).update((each.entry, each) for each in found)
-            for each in found:
-                self._set_head(HELD, token, each)
+        found: list[QueueEntry] = []
+        if not line:
+            return found
+        note, held = self.journal.append, self._held.setdefault(token, {})
+        for at, entry in enumerate(list(islice(line, count))):
+            message = line[entry]
+            delivered = QueueEntry(entry, lane, message, fence + at, now_us)
+            note((line, entry, message))
+            note((held, entry, ABSENT))
+            del line[entry]
+            held[entry] = delivered
+            if message.key:
+                self._set_head(HELD, token, delivered)
+            found.append(delivered)
         return found
 
     def remove_ready(self, lane: str, entry: str) -> None:
-        del self._lanes[lane][entry]
+        line = self._lanes[lane]
+        self.journal.note(line, entry)
+        del line[entry]
 
     def ready_count(self, lane: str) -> int:
         return len(self._lanes.get(lane, ()))
@@ -187,13 +234,20 @@ class MemoryQueueState:
 
     def add_delayed(self, message: StoredMessage, due_us: int) -> None:
         self._number += 1
-        heapq.heappush(self._delayed, (due_us, self._number, message))
+        delayed = (due_us, self._number, message)
+        self.journal.append((self._due, self._number, ABSENT))
+        self._due[self._number] = delayed
+        heapq.heappush(self._delayed, delayed)
         self._set_head(DELAYED, "", QueueEntry(str(self._number), "", message))
 
     def pop_due(self, now_us: int, limit: int) -> list[StoredMessage]:
         found: list[StoredMessage] = []
         while len(found) < limit and self._delayed and self._delayed[0][0] <= now_us:
-            found.append(heapq.heappop(self._delayed)[2])
+            delayed = self._delayed[0]
+            self.journal.append((self._due, delayed[1], delayed))
+            del self._due[delayed[1]]
+            heapq.heappop(self._delayed)
+            found.append(delayed[2])
         return found
 
     def next_due_us(self) -> int:
@@ -215,14 +269,18 @@ class MemoryQueueState:
 
     def remove_held(self, token: str, entry: str) -> None:
         entries = self._held[token]
+        self.journal.append((entries, entry, entries[entry]))
         del entries[entry]
         if not entries:
+            self.journal.append((self._held, token, entries))
             del self._held[token]
 
     def deliver(self, lane: str, message: StoredMessage, token: str, fence: int, now_us: int) -> QueueEntry:
         self._number += 1
         delivered = QueueEntry(str(self._number), lane, message, fence, now_us)
-        self._held.setdefault(token, {})[delivered.entry] = delivered
+        held = self._held.setdefault(token, {})
+        self.journal.append((held, delivered.entry, ABSENT))
+        held[delivered.entry] = delivered
         self._set_head(HELD, token, delivered)
         return delivered
 
@@ -233,17 +291,23 @@ class MemoryQueueState:
 
     def add_behind(self, message: StoredMessage) -> None:
         self._number += 1
-        self._behind.setdefault(message.key, deque()).append((self._number, message))
+        line = self._behind.setdefault(message.key, {})
+        self.journal.append((line, self._number, ABSENT))
+        line[self._number] = message
         self._behind_count += 1
 
     def pop_next_of_key(self, key: str) -> StoredMessage | None:
         line = self._behind.get(key)
         if line is None:
+            self.journal.note(self._heads, key)
             self._heads.pop(key, None)
             return None
-        _, following = line.popleft()
+        number, following = next(iter(line.items()))
+        self.journal.append((line, number, following))
+        del line[number]
         self._behind_count -= 1
         if not line:
+            self.journal.note(self._behind, key)
             del self._behind[key]
         return following
 
@@ -251,6 +315,7 @@ class MemoryQueueState:
 
     def add_dead_letter(self, dead_letter: StoredDeadLetter) -> None:
         self.remove_dead_letter(dead_letter.message.id)
+        self.journal.note(self._dead, dead_letter.message.id)
         self._dead[dead_letter.message.id] = dead_letter
         insort(self._dead_order, position_of_dead_letter(dead_letter))
 
@@ -262,8 +327,10 @@ class MemoryQueueState:
         return [self._dead[position.partition("-")[2]] for position in self._dead_order[begin : begin + limit]]
 
     def remove_dead_letter(self, id: str) -> None:  # noqa: A002
-        dead_letter = self._dead.pop(id, None)
+        dead_letter = self._dead.get(id)
         if dead_letter is not None:
+            self.journal.note(self._dead, id)
+            del self._dead[id]
             del self._dead_order[bisect_left(self._dead_order, position_of_dead_letter(dead_letter))]
 
     def evict_dead_letters(self, most: int) -> int:
@@ -301,7 +368,7 @@ class MemoryQueueState:
             first_held = heapq.nsmallest(limit, entries)
             return [PlacedMessage(self._held[token][str(number)].message, token, 0) for number, token in first_held]
         if place == BEHIND:
-            behind = heapq.nsmallest(limit, chain.from_iterable(self._behind.values()))
+            behind = heapq.nsmallest(limit, chain.from_iterable(line.items() for line in self._behind.values()))
             return [PlacedMessage(message, "", 0) for _, message in behind]
         return [
             PlacedMessage(message, "", 0) for message in islice(self._lanes.get(lane, OrderedDict()).values(), limit)
@@ -311,7 +378,7 @@ class MemoryQueueState:
         ready = [message for line in self._lanes.values() for message in line.values()]
         held = [each.message for entries in self._held.values() for each in entries.values()]
         first = [*ready, *held, *(message for _, _, message in self._delayed)]
-        behind = (message for line in self._behind.values() for _, message in line)
+        behind = (message for line in self._behind.values() for message in line.values())
         places = Counter(chain((message.id for message in chain(first, behind)), self._dead))
         faults = [f"message {id_} is in {count} places" for id_, count in places.items() if count > 1]
         faults += [
