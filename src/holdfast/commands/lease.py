@@ -140,11 +140,13 @@ class HeartbeatReceived(NamedTuple):
     """The answer to a heartbeat. The present lease or offer ends in `remaining_ms` unless renewed; 0 if there is none.
 
     `offered` is the token of a waiter of this client that has an unconfirmed offer, or empty. `all_ms` is as in `Busy`.
+    `near`: a waiter of this client is near the front of the line, so the next heartbeat is due soon.
     """
 
     remaining_ms: int
     offered: str = ""
     all_ms: int = 0
+    near: bool = False
 
 
 class LeaseParty(NamedTuple):

@@ -7,6 +7,7 @@ An engine loads the record, calls the rule, stores the changes, and wakes the wa
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from holdfast.commands import (
@@ -30,7 +31,8 @@ from holdfast.commands import (
     WaiterHeartbeat,
     WakeHolder,
 )
-from holdfast.rules.lease_record import NO_TOMBSTONES, HolderRecord, Moment, Record, Tombstone, Waiter
+from holdfast.rules.lease_record import NO_TOMBSTONES, HolderRecord, Line, Moment, Record, Tombstone, Waiter
+from holdfast.rules.trust import WATCHERS
 
 OFFER_MAX_US = 1_000_000
 TOMBSTONE_US = 60_000_000
@@ -69,10 +71,17 @@ def advance(record: Record, moment: Moment) -> Record:
             record = record._replace(waiters=record.waiters.joined(late))
 
     if record.holder is None and record.waiters.clients:
-        first = record.waiters.first()
-        assert first is not None
-        return offer(record, first, moment)
+        return offer(record, _next_waiter(record.waiters, moment), moment)
     return record
+
+
+def _next_waiter(waiters: Line, moment: Moment) -> Waiter:
+    """Return the first waiter whose client is not in doubt; the first of all if there is none."""
+    first = waiters.first()
+    assert first is not None
+    if not moment.doubtful or first.client not in moment.doubtful:
+        return first
+    return next((waiter for waiter in waiters if waiter.client not in moment.doubtful), first)
 
 
 def offer(record: Record, waiter: Waiter, moment: Moment) -> Record:
@@ -207,7 +216,12 @@ def waiter_heartbeat(record: Record, _command: WaiterHeartbeat, moment: Moment) 
 
     unconfirmed = holder if holder.offered and holder.client == moment.client else None
     wake = _woken(before, record) or unconfirmed
-    answer = HeartbeatReceived(_remaining_ms(holder, moment), unconfirmed.token if unconfirmed else "")
+    # Only an engine that cannot prove a death needs frequent heartbeats.
+    near = moment.doubtful is not None and (
+        unconfirmed is not None or any(waiter.client == moment.client for waiter in islice(record.waiters, WATCHERS))
+    )
+    offered = unconfirmed.token if unconfirmed else ""
+    answer = HeartbeatReceived(_remaining_ms(holder, moment), offered, near=near)
     return Step(record._replace(touched_us=moment.now_us), answer, wake)
 
 

@@ -201,7 +201,9 @@ class Moment(NamedTuple):
     """The engine's knowledge at the moment of an answer: its clocks, the sender's client, and which clients are dead.
 
     `gone`: clients that are proven dead; their leases end at once. `silent`: clients without a recent heartbeat; their
-    waiters leave the line, and their leases run to the end of the ttl.
+    waiters leave the line, and their leases run to the end of the ttl. `doubtful`: clients that missed a heartbeat or
+    let an offer lapse; their waiters keep their places, but other waiters come first. `None` on an engine that proves
+    deaths.
     """
 
     now_us: int
@@ -209,6 +211,7 @@ class Moment(NamedTuple):
     client: str
     gone: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
+    doubtful: frozenset[str] | None = None
 
 
 def counted(clients: Mapping[str, int], client: str, more: int) -> dict[str, int]:

@@ -46,6 +46,7 @@ from holdfast.rules.lease_record import Moment, Tombstone
 from holdfast.rules.pool_state import COOLING, FREE, LENT, OFFERED, ItemRecord, PoolState, PoolWaiter, Share
 from holdfast.rules.result import RuleResult, Wakeup
 from holdfast.rules.rwlock import item_for
+from holdfast.rules.trust import WATCHERS
 
 # The most items that one command expires. The next command continues, so no command takes long.
 DUE_AT_ONCE = 1000
@@ -104,7 +105,7 @@ def offer_free_items(state: PoolState, moment: Moment) -> list[Wakeup]:
     """Offer each free item to the first waiter that may use it; return the waiters to wake up."""
     wakeups: list[Wakeup] = []
     while True:
-        for waiter in _first_waiters(state):
+        for waiter in _first_waiters(state, moment):
             item = _pick(state, waiter.token, waiter.share)
             if item is not None:
                 break
@@ -127,9 +128,23 @@ def offer_free_items(state: PoolState, moment: Moment) -> list[Wakeup]:
         wakeups.append(Wakeup(waiter.client, waiter.token))
 
 
-def _first_waiters(state: PoolState) -> list[PoolWaiter]:
-    """Return the waiters that may be next: the first of each share; for a read-write lock, only the very first."""
-    return state.waiting_line.first(1) if state.kind == RWLOCK else state.waiting_line.heads()
+def _first_waiters(state: PoolState, moment: Moment) -> list[PoolWaiter]:
+    """Return the waiters that may be next: the first of each share; for a read-write lock, only the very first.
+
+    A waiter whose client is in doubt is the first only if there is no other.
+    """
+    line, doubtful = state.waiting_line, moment.doubtful
+    found = line.first(1) if state.kind == RWLOCK else line.heads()
+    if not doubtful or not any(waiter.client in doubtful for waiter in found):
+        return found
+    every = line.first(len(line))
+    firsts = {_line_of(state, waiter): waiter for waiter in reversed(every) if waiter.client not in doubtful}
+    chosen = {firsts.get(_line_of(state, waiter), waiter) for waiter in found}
+    return [waiter for waiter in every if waiter in chosen]
+
+
+def _line_of(state: PoolState, waiter: PoolWaiter) -> Share:
+    return Share() if state.kind == RWLOCK else waiter.share
 
 
 def _pick(state: PoolState, token: str, share: Share) -> ItemRecord | None:
@@ -233,7 +248,7 @@ def _cool_or_free(state: PoolState, item: ItemRecord, cooldown_ms: int, moment: 
     back_us = moment.now_us + cooldown_ms * 1000
     state.put(_without_lease(item)._replace(state=COOLING, back_us=back_us, cooldown_ms=cooldown_ms))
     # This item may become available earlier than the first waiters expect, so wake them to send their command again.
-    return [Wakeup(waiter.client, waiter.token) for waiter in _first_waiters(state)]
+    return [Wakeup(waiter.client, waiter.token) for waiter in _first_waiters(state, moment)]
 
 
 def undo_borrow(state: PoolState, command: UndoBorrow, moment: Moment) -> RuleResult:
@@ -341,7 +356,11 @@ def heartbeat(state: PoolState, _command: PoolHeartbeat, moment: Moment) -> Rule
     offered = sorted(state.offers(moment.client), key=lambda item: item.token)
     known = {wakeup.token for wakeup in wakeups}
     wakeups += [Wakeup(item.client, item.token) for item in offered if item.token not in known]
-    return RuleResult(HeartbeatReceived(_next_ms(state, moment), offered[0].token if offered else ""), wakeups)
+    near = moment.doubtful is not None and (
+        bool(offered) or any(waiter.client == moment.client for waiter in state.waiting_line.first(WATCHERS))
+    )
+    token = offered[0].token if offered else ""
+    return RuleResult(HeartbeatReceived(_next_ms(state, moment), token, near=near), wakeups)
 
 
 def pool_stats(state: PoolState, command: GetPoolStats, moment: Moment) -> RuleResult:

@@ -10,6 +10,11 @@ from functools import lru_cache
 MARGIN_MIN_MS = 50
 RENEW_MIN_MS = 100
 HEARTBEAT_MS = 5_000
+# A client that has a waiter near the front sends heartbeats more often, and each of them counts for less time.
+NEAR_HEARTBEAT_MS = 4_000
+HEARTBEAT_EVERY_MS, NEAR_HEARTBEAT_EVERY_MS = HEARTBEAT_MS // 3, 500
+# The engine doubts a client whose heartbeat counts for less than this: it may be dead, and its waiters are passed over.
+DOUBT_MS = 2_500
 WATCHERS = 2
 FAR_MS = 10_000
 

@@ -38,7 +38,7 @@ from holdfast.engines.redis.scripts import SCRIPTS, Packer
 from holdfast.rules import Moment
 from holdfast.rules.pool_state import FREE, LENT, MemoryPoolState
 from holdfast.rules.table import RULES, RuleKind, commands_of
-from holdfast.rules.trust import HEARTBEAT_MS
+from holdfast.rules.trust import DOUBT_MS, HEARTBEAT_MS, NEAR_HEARTBEAT_MS
 
 NAME = "one pool"
 MEMORY_MS = 60_000
@@ -215,11 +215,23 @@ class PoolTwin:
         silent = frozenset(
             other for other in self.state.watched() if self.heartbeats.get(other, 0) <= self.now_us and other != client
         )
-        moment = Moment(self.now_us, self.now_us, client, silent=silent)
+        lapsed = {
+            other
+            for other in {*CLIENTS} - silent - {client}
+            if any(item.back_us <= self.now_us for item in self.state.offers(other))
+        }
+        doubt_us = self.now_us + DOUBT_MS * 1000
+        doubtful = {
+            other for other in self.state.watched() if self.heartbeats.get(other, 0) <= doubt_us and other != client
+        }
+        moment = Moment(self.now_us, self.now_us, client, silent=silent, doubtful=frozenset(doubtful - silent | lapsed))
         answer, wakeups = RULES[type(command)].apply(self.state, command, moment)
         queued = isinstance(answer, Busy) and answer.position is not None
+        for other in lapsed:
+            self.heartbeats[other] = min(self.heartbeats[other], doubt_us)
         if type(command) is PoolHeartbeat or queued:
-            self.heartbeats[client] = self.now_us + HEARTBEAT_MS * 1000
+            near = type(command) is PoolHeartbeat and answer.near
+            self.heartbeats[client] = self.now_us + (NEAR_HEARTBEAT_MS if near else HEARTBEAT_MS) * 1000
         self._listens.update(dict.fromkeys(late, "publish"))  # it may not pop any more
         if type(command) is Borrow and queued:
             self._listens[command.token] = "pop" if pops(command.token) else "publish"

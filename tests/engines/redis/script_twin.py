@@ -20,7 +20,7 @@ from holdfast.rules import Moment, Record, forget_at_us
 from holdfast.rules.lease import advance
 from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
 from holdfast.rules.table import RULES
-from holdfast.rules.trust import HEARTBEAT_MS
+from holdfast.rules.trust import DOUBT_MS, HEARTBEAT_MS, NEAR_HEARTBEAT_MS
 
 NAME = "one name"
 START_US = 1_700_000_000_000_000
@@ -193,13 +193,22 @@ class Twin:
         return command._replace(fence=(holder.fence if holder else 7) - command.fence)
 
     def _by_rule(self, client, command):
-        moment = self._moment(self.record, self.heartbeats, client)
+        moment, late = self._moment(self.record, self.heartbeats, client), self.record.holder
         step = RULES[type(command)].apply(self.record, command, moment)
+        if late is not None and self._missed(late, moment) and step.record != self.record:
+            doubt_us = self.now_us + DOUBT_MS * 1000
+            self.heartbeats[late.client] = min(self.heartbeats[late.client], doubt_us)
         if type(command) is WaiterHeartbeat or (
             type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
         ):
-            self.heartbeats[client] = self.now_us + HEARTBEAT_MS * 1000
+            near = type(command) is WaiterHeartbeat and step.answer.near
+            self.heartbeats[client] = self.now_us + (NEAR_HEARTBEAT_MS if near else HEARTBEAT_MS) * 1000
         return step
+
+    def _missed(self, holder, moment):
+        """Return whether an offer has lapsed although its client is alive."""
+        lapsed = holder.offered and holder.expires_us <= self.now_us
+        return lapsed and holder.client != moment.client and holder.client not in moment.silent
 
     def _by_script(self, client, command):
         ours, theirs = self._shas[type(command)]
@@ -233,7 +242,12 @@ class Twin:
         if record.holder is not None and record.holder.offered:
             watched.add(record.holder.client)
         silent = frozenset(other for other in watched if heartbeats.get(other, 0) <= self.now_us and other != client)
-        return Moment(self.now_us, self.now_us, client, silent=silent)
+        doubt_us = self.now_us + DOUBT_MS * 1000
+        doubtful = {other for other in watched if heartbeats.get(other, 0) <= doubt_us and other != client} - silent
+        moment = Moment(self.now_us, self.now_us, client, silent=silent)
+        if record.holder is not None and self._missed(record.holder, moment):
+            doubtful.add(record.holder.client)
+        return moment._replace(doubtful=frozenset(doubtful))
 
     def _present(self, record, heartbeats):
         """Return the record as the next command of another client would find it."""

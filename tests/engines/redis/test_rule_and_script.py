@@ -19,7 +19,7 @@ TOKENS = tuple(f"{client}{number}" for client in CLIENTS for number in (1, 2))
 TTLS_MS = (200, 800, 1000, 3000, LONGEST_TTL_MS)
 # No time, the smallest step, and the moments around the end of an offer, a heartbeat, a lease, a tombstone and a name.
 JUMPS_US = (
-    0, 0, 0, 0, 1, 999, 100_000, 199_999, 200_000, 999_999, 1_000_000, 1_000_001, 2_500_000, 4_999_999, 5_000_000,
+    0, 0, 0, 0, 1, 999, 100_000, 199_999, 200_000, 999_999, 1_000_000, 1_000_001, 1_500_000, 2_499_999, 2_500_000, 4_999_999, 5_000_000,
     20_000_000, 30_000_000, 59_999_999, 60_000_000, 61_000_000, 130_000_000,
 )  # fmt: skip
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from holdfast.core.lease.state import LeaseCore
 
 _OFFER_MS = OFFER_MAX_US // 1000
-_EVERY_NS = trust.HEARTBEAT_MS * NS_PER_MS // 3
+_EVERY_NS = trust.HEARTBEAT_EVERY_MS * NS_PER_MS
+_NEAR_EVERY_NS = trust.NEAR_HEARTBEAT_EVERY_MS * NS_PER_MS
 
 
 class HeartbeatSchedule:
@@ -53,7 +54,8 @@ class WaiterHeartbeats:
     def begin(self, lease: LeaseCore, remaining_ms: int, holder: str) -> int:
         """Send heartbeats for a waiter; return when the first is due. The present lease ends in `remaining_ms`."""
         now_ns = self._clock.now_ns()
-        due_ns = now_ns + min(_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
+        # The answer to the first heartbeat says whether the next ones must be frequent.
+        due_ns = now_ns + min(_NEAR_EVERY_NS, max(1, remaining_ms) * NS_PER_MS)
         if holder == lease.packed_holder and remaining_ms <= _OFFER_MS:
             due_ns = now_ns  # maybe an offer to an ended waiter of this client: the answer to a heartbeat shows it
         self.schedule(lease, due_ns)
@@ -105,9 +107,11 @@ class WaiterHeartbeats:
 
     def received(self, schedule: HeartbeatSchedule, answer: HeartbeatReceived, sent_ns: int) -> None:
         """Schedule the next heartbeat by the answer, and tell the restart guard until when the present holders hold."""
+        now_ns, command = self._clock.now_ns(), schedule.command
+        if answer.near:
+            schedule.due_ns = min(schedule.due_ns, sent_ns + _NEAR_EVERY_NS)
         if not answer.remaining_ms:
             return
-        now_ns, command = self._clock.now_ns(), schedule.command
         schedule.due_ns = min(schedule.due_ns, now_ns + answer.remaining_ms * NS_PER_MS)
         resource = pool_resource(command.name, command.kind) if isinstance(command, PoolHeartbeat) else command.name
         self._restart_guard.renewed(resource, sent_ns, now_ns + (answer.all_ms or answer.remaining_ms) * NS_PER_MS)

@@ -211,12 +211,16 @@ def test_waiters_of_a_live_client_stay_in_line(timed):
 @pytest.mark.acceptance("G-5")
 @together
 def test_waiting_is_not_polling(face):
-    """A waiter sends one acquire (one more when its listener starts) and heartbeats, and a wake-up ends its wait."""
+    """A waiter sends one acquire (one more when its listener starts) and heartbeats, and a wake-up ends its wait.
+
+    Heartbeats are half a second apart near the front of the line, at least.
+    """
     holder, other = face.connect(), face.connect()
     lease = holder.lock("x").acquire()
     wire = face.wire(other)
     waiting = face.start(lambda: (other.lock("x").acquire(), time.monotonic()))
     until_waiters(holder, "x", 1)
+    began = time.monotonic()
     time.sleep(2)
     asked, marked = wire.commands(Acquire), wire.commands(WaiterHeartbeat)
 
@@ -226,7 +230,7 @@ def test_waiting_is_not_polling(face):
     successor.release()
 
     assert len(asked) <= 2
-    assert len(marked) <= 2
+    assert len(marked) <= (time.monotonic() - began) / 0.5 + 1
     assert len(wire.commands()) <= len(asked) + len(marked) + 3
     assert woken - released < 0.5
 

@@ -34,6 +34,7 @@ local function commit()
   if tombstone then redis.call('SET', tombstone.key, tombstone.text, 'PX', tombstone.lasts) end
   -- Without waiters, delete the heartbeats: lease/write.lua sets the expiry of their key only while there are waiters.
   if contended then
+    if missed then redis.call('ZADD', heartbeats_key, int(missed[2]), missed[1]) end
     local added = without_heartbeat and redis.call('ZADD', heartbeats_key, int(now), without_heartbeat) or 0
     if heartbeat then added = added + redis.call('ZADD', heartbeats_key, int(now + HEARTBEAT_MS * 1000), caller) end
     if added > 0 then line_until = 0 end  -- the key may be new

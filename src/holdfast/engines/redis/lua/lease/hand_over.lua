@@ -9,10 +9,11 @@
 -- lease/waiting_line.lua would take as long as everything else in the script.
 
 --@const OFFER_MAX_US = rules.lease.OFFER_MAX_US
+--@const DOUBT_MS = rules.trust.DOUBT_MS
 local line_key, waiters_key = base .. ':line', base .. ':waiters'
 local next_token = redis.call('ZRANGE', line_key, 0, 0)[1]
 local waiter = next_token and redis.call('HGET', waiters_key, next_token)
-if waiter and not redis.call('ZRANGEBYSCORE', base .. ':heartbeats', '-inf', now)[1] then
+if waiter and not redis.call('ZRANGEBYSCORE', base .. ':heartbeats', '-inf', now + DOUBT_MS * 1000, 'LIMIT', 0, 1)[1] then
   local _, pops
   holder_token, last, waiting = next_token, token, waiting - 1
   client, ttl, _, holder, pops = cmsgpack.unpack(waiter)

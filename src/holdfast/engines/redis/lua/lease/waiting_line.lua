@@ -6,10 +6,11 @@
 -- Returns  nothing; it defines the functions advance, offer, free and so on for the command.
 --
 -- Twin of rules/lease.py: advance, offer. This file writes nothing; lease/commit.lua does. The script reads the whole line
--- only when a client has gone silent or `show` lists the line: otherwise a command costs the same for two waiters and for
+-- only when the first client has gone silent or is in doubt, or `show` lists the line: otherwise a command costs the same for two waiters and for
 -- ten thousand.
 
 --@const OFFER_MAX_US = rules.lease.OFFER_MAX_US
+--@const DOUBT_MS = rules.trust.DOUBT_MS
 local line_key, waiters_key = base .. ':line', base .. ':waiters'
 local heartbeats_key = base .. ':heartbeats'
 
@@ -24,6 +25,8 @@ local waiter = {}                   -- token -> { client, ttl_ms, since_us, hold
 local removed, is_removed = {}, {}  -- tokens that leave the line, in order and as a set
 local joined = {}                   -- tokens that join the line: a waiter whose offer lapsed, and the caller's token
 local silent = {}                   -- clients whose heartbeat lapsed
+local doubtful = {}                 -- clients that may be dead: other waiters come first
+local missed                        -- a client that let its offer lapse, and the new end of its heartbeat
 local tombstone                     -- a tombstone to add
 local heartbeat = false             -- whether commit records a heartbeat of the caller
 local without_heartbeat             -- a waiting client that has no heartbeat: commit records one that lapses now
@@ -89,16 +92,22 @@ local function first()
     if #heads == 0 and waiting > 0 then waiting, line_until = #removed, 0 end  -- the line was lost
     for _, token in ipairs(heads) do
       if not is_removed[token] then
-        if waiter_of(token) then return token end
-        read_line()  -- a key was lost: read all of them
+        if waiter_of(token) and not doubtful[waiter[token][1]] then return token end
+        read_line()  -- its client is in doubt, or a key was lost: read all of them
         break
       end
     end
   end
-  for _, token in ipairs(order or {}) do
-    if not is_removed[token] then return token end
+  local in_doubt
+  for _, tokens in ipairs({ order or {}, joined }) do
+    for _, token in ipairs(tokens) do
+      if not is_removed[token] then
+        if not doubtful[waiter[token][1]] then return token end
+        in_doubt = in_doubt or token
+      end
+    end
   end
-  return joined[1]
+  return in_doubt
 end
 
 -- Return how many waiters are ahead of this token; nothing if it does not wait.
@@ -139,12 +148,18 @@ local function offer_first()
   if token then offer(token) end
 end
 
--- Remove the waiters of silent clients. Read the whole line only if there is such a client.
+-- Remove the waiters of silent clients, and find those in doubt. Read the whole line only if a client is silent.
 local function drop_silent()
-  for _, other in ipairs(redis.call('ZRANGEBYSCORE', heartbeats_key, '-inf', int(now))) do
-    if other ~= caller then
+  local found = redis.call('ZRANGEBYSCORE', heartbeats_key, '-inf', int(now + DOUBT_MS * 1000), 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local other = found[i]
+    if other == caller then
+      -- it is alive: it has just sent this command
+    elseif tonumber(found[i + 1]) <= now then
       silent[#silent + 1] = other
       silent[other] = true
+    else
+      doubtful[other] = true
     end
   end
   if #silent == 0 then return end
@@ -161,6 +176,10 @@ local function advance()
     local heartbeat_until = offered and tonumber(redis.call('ZSCORE', heartbeats_key, client) or 0)
     if offered and (client == caller or heartbeat_until > now) then
       if heartbeat_until == 0 then without_heartbeat = client end
+      if client ~= caller then
+        doubtful[client] = true
+        missed = { client, math.min(heartbeat_until, now + DOUBT_MS * 1000) }
+      end
       -- The client is alive and may have missed the wake-up: it gets the last place in the line.
       join_line(holder_token, { client, ttl, now, holder, false })
     end

@@ -40,6 +40,10 @@ local function expire(name)
     local heartbeat_until = tonumber(redis.call('ZSCORE', base .. ':heartbeats', client) or 0)
     if (client == caller or heartbeat_until > now) and (size > 0 or kind == RWLOCK) then
       if heartbeat_until == 0 then redis.call('ZADD', base .. ':heartbeats', int(now), client) end
+      if client ~= caller then
+        doubtful[client] = true
+        redis.call('ZADD', base .. ':heartbeats', int(math.min(heartbeat_until, now + DOUBT_MS * 1000)), client)
+      end
       join_line(item[TOKEN], { client, item[TTL], now, item[COOLDOWN], item[TAG], item[SHARE_PPM], item[HOLDER], false })
     end
   end

@@ -3,8 +3,8 @@
 -- KEYS[1]  the name's own key
 -- ARGV     nothing more
 --
--- Returns  {'heartbeat', remaining_ms, token, all_ms}: 0 if no item will come back; the token of a waiter of the caller that
---          has an offer, or empty
+-- Returns  {'heartbeat', remaining_ms, token, all_ms, near}: 0 if no item will come back; the token of a waiter of the caller
+--          that has an offer, or empty; 1 if the caller has a waiter near the front
 --
 -- Twin of rules/pool.py: heartbeat.
 
@@ -27,7 +27,11 @@ if offers > 0 then
     end
   end
 end
-if waiting > 0 or offers > 0 then record_heartbeat() end
-local answer = { 'heartbeat', next_ms(), first or '', all_ms() }
+local near = first ~= nil
+if waiting > 0 or offers > 0 then
+  record_heartbeat()
+  --@inline lease/near.lua
+end
+local answer = { 'heartbeat', next_ms(), first or '', all_ms(), near and 1 or 0 }
 commit()
 return answer

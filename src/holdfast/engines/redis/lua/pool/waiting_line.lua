@@ -7,6 +7,9 @@
 -- Twin of rules/pool_state.py: PoolWaitingLine.
 
 --@const HEARTBEAT_MS = rules.trust.HEARTBEAT_MS
+--@const DOUBT_MS = rules.trust.DOUBT_MS
+local doubtful = {}  -- clients that may be dead: other waiters come first
+
 local function waiter_of(token)
   local text = waiting > 0 and redis.call('HGET', base .. ':waiters', token)
   return text and { cmsgpack.unpack(text) }
@@ -39,20 +42,34 @@ end
 
 local function lines() return waiting > 0 and redis.call('HKEYS', base .. ':lines') or {} end
 
--- Return the ticket and the token of the first waiter of a line. Remove a token without data: a key was lost, and the client
--- resends the command.
+-- Return the ticket and the token of the first waiter of a line whose client is not in doubt; of the very first if there is
+-- none. Remove a token without data: a key was lost, and the client resends the command.
 local function first_of(line)
-  local first
-  repeat
-    if first then redis.call('ZREM', line, first[1]) end
-    first = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
-  until not first[1] or waiter_of(first[1])
-  return first[1] and { tonumber(first[2]), first[1] }
+  local first, in_doubt
+  local at = 0
+  while true do
+    first = redis.call('ZRANGE', line, at, at, 'WITHSCORES')
+    local waiter = first[1] and waiter_of(first[1])
+    if not first[1] then
+      return in_doubt
+    elseif not waiter then
+      redis.call('ZREM', line, first[1])
+    elseif not doubtful[waiter[1]] then
+      return { tonumber(first[2]), first[1] }
+    else
+      in_doubt = in_doubt or { tonumber(first[2]), first[1] }
+      at = at + 1
+    end
+  end
 end
 
 -- Return the first waiter of each line, in the order of their tickets; of a read-write lock, only the first of all.
 local function first_waiters()
   local found = {}
+  if kind == RWLOCK and waiting > 0 then
+    local first = first_of(base .. ':line')
+    if first then return { first } end
+  end
   for _, share in ipairs(lines()) do found[#found + 1] = first_of(base .. ':line:' .. share) or nil end
   table.sort(found, function(one, other) return one[1] < other[1] end)
   if waiting > 0 and #found == 0 then  -- the line was lost
@@ -64,10 +81,16 @@ end
 
 local function drop_silent()
   local silent = {}
-  for _, client in ipairs(redis.call('ZRANGEBYSCORE', base .. ':heartbeats', '-inf', int(now))) do
-    if client ~= caller then
+  local found = redis.call('ZRANGEBYSCORE', base .. ':heartbeats', '-inf', int(now + DOUBT_MS * 1000), 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local client = found[i]
+    if client == caller then
+      -- it is alive: it has just sent this command
+    elseif tonumber(found[i + 1]) <= now then
       silent[client] = true
       redis.call('ZREM', base .. ':heartbeats', client)
+    else
+      doubtful[client] = true
     end
   end
   if not next(silent) or waiting == 0 then return end

@@ -1,0 +1,162 @@
+"""Waiters behind a dead or frozen process: how long it holds them up."""
+
+import itertools
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from waiting_children import acquire
+
+import holdfast
+from holdfast.rules import trust
+from holdfast.rules.lease import OFFER_MAX_US
+from holdfast.testing import WorkerProcesses, eventually
+
+CHILDREN = Path(__file__).with_name("waiting_children.py")
+OFFER_S = OFFER_MAX_US / 1e6
+NEAR_S = trust.NEAR_HEARTBEAT_EVERY_MS / 1000
+DOUBT_S = (trust.NEAR_HEARTBEAT_MS - trust.DOUBT_MS) / 1000
+FAR_DOUBT_S = (trust.HEARTBEAT_MS - trust.DOUBT_MS) / 1000
+LATE_S = 0.5  # of a busy machine
+
+
+@pytest.fixture
+def workers():
+    with WorkerProcesses() as workers:
+        yield workers
+
+
+@pytest.fixture
+def server(new_server):
+    server = new_server()
+    yield server
+    server.command("FLUSHALL")  # the keys of dead processes
+
+
+@pytest.fixture
+def connect(server):
+    with holdfast.connect(server.url) as holder, holdfast.connect(server.url) as waiter:
+        yield holder, waiter
+
+
+def waiting(client, kind, name):
+    if kind == "lock":
+        return len(client.show(name).waiters)
+    if kind in ("read", "write"):
+        return client.rwlock(name).stats().waiting
+    return (client.pool(name) if kind == "pool" else client.semaphore(name, permits=1)).stats().waiting
+
+
+def until_waiting(client, kind, name, count):
+    eventually(lambda: waiting(client, kind, name) == count, 20, f"{count} waiters")
+
+
+class Waiting(threading.Thread):
+    """A waiter of this process, and when it got the lease."""
+
+    def __init__(self, client, kind, name):
+        super().__init__(daemon=True)
+        self._wanted = client, kind, name
+        self.got = None
+        self.start()
+
+    def run(self):
+        lease = acquire(*self._wanted)
+        self.got = time.monotonic()
+        lease.release()
+
+
+@pytest.mark.finding("L5")
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "pool"])
+@pytest.mark.parametrize("waiters", [1, 4])
+def test_a_dead_waiter_costs_one_offer_however_many_places_its_client_has(server, connect, workers, kind, waiters):
+    """The first offer of a dead client lapses after a second; then all its waiters are passed over."""
+    holder, waiter = connect
+    name = f"{kind} {waiters}"
+    if kind == "pool":
+        holder.pool(name).set_items(["one"])
+    lease = acquire(holder, kind, name)
+    worker = workers.start(f"{CHILDREN}:wait", url=server.url, kind=kind, name=name, waiters=waiters).wait_ready()
+    until_waiting(holder, kind, name, waiters)
+    behind = Waiting(waiter, kind, name)
+    until_waiting(holder, kind, name, waiters + 1)
+
+    worker.kill()
+    released = time.monotonic()
+    lease.release()
+    behind.join(20)
+
+    # Its client hears of the offer with its next heartbeat, and sends the one after that when the offer ends.
+    far_s = trust.HEARTBEAT_EVERY_MS / 1000 if waiters > 1 else NEAR_S
+    assert behind.got - released < max(OFFER_S, far_s) + LATE_S
+
+
+@pytest.mark.finding("L5")
+@pytest.mark.parametrize(("fault", "bound_s"), [("kill", DOUBT_S + NEAR_S), ("freeze", FAR_DOUBT_S + NEAR_S + OFFER_S)])
+def test_a_dead_writer_that_waits_holds_readers_up_until_the_engine_doubts_it(server, connect, workers, fault, bound_s):
+    """It gets no offer while others read, so only its heartbeats show its death.
+
+    The connection of a frozen process repeats its request once more, and the server takes that for a sign of life.
+    """
+    holder, waiter = connect
+    name = f"index {fault}"
+    reading = acquire(holder, "read", name)
+    worker = workers.start(f"{CHILDREN}:wait", url=server.url, kind="write", name=name).wait_ready()
+    until_waiting(holder, "write", name, 1)
+    behind = Waiting(waiter, "read", name)
+    until_waiting(holder, "read", name, 2)
+    time.sleep(2 * NEAR_S)  # long enough for a heartbeat that knows its place
+    assert behind.got is None
+
+    struck = time.monotonic()
+    worker.kill() if fault == "kill" else worker.freeze()
+    behind.join(20)
+
+    assert behind.got - struck < bound_s + LATE_S
+    reading.release()
+
+
+@pytest.mark.finding("L16")
+def test_work_goes_on_while_almost_two_waiters_a_second_are_killed(server, workers):
+    """A dead holder costs its ttl, a dead waiter one offer at most; a line of them does not add up."""
+    dice, turns, stop = random.Random(3), [], threading.Event()
+    readers = []
+
+    def follow(worker):
+        try:
+            while not stop.is_set():
+                turns.append(float(worker.read_line(30)))
+        except (EOFError, TimeoutError, OSError, ValueError):
+            return
+
+    def start():
+        worker = workers.start(f"{CHILDREN}:take_turns", url=server.url, ttl=1).wait_ready(30)
+        readers.append(threading.Thread(target=follow, args=(worker,), daemon=True))
+        readers[-1].start()
+        return worker
+
+    alive = [start() for _ in range(7)]
+    eventually(lambda: len(turns) > 20, 20, "turns")
+    until, kills = time.monotonic() + 12, 0
+    while time.monotonic() < until:
+        victim = alive.pop(dice.randrange(len(alive)))
+        next_kill = time.monotonic() + 1 / 1.8
+        victim.kill()
+        kills += 1
+        alive.append(start())
+        time.sleep(max(0, next_kill - time.monotonic()))
+    last = len(turns)
+    eventually(lambda: len(turns) > last + 20, 20, "turns after the kills")
+    stop.set()
+    for worker in alive:
+        worker.kill()
+    for reader in readers:
+        reader.join(5)
+
+    moments = sorted(turns)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    print(f"{kills} kills, {len(turns)} turns, largest gaps {[round(gap, 2) for gap in sorted(gaps)[-5:]]}")
+    assert kills >= 8
+    assert max(gaps) < 5
