@@ -211,6 +211,9 @@ class Mutation(mutations.Mutation):
 
 LATE = "if (client == caller or heartbeat_until > now) and (size > 0 or kind == RWLOCK) then"
 MUTATIONS = [
+    Mutation("a client in doubt gets the offer", "elseif not doubtful[waiter[1]] then", "elseif true then"),
+    Mutation("a missed offer raises no doubt", "int(math.min(heartbeat_until, now + DOUBT_MS * 1000))",
+             "int(heartbeat_until)"),
     Mutation("a lent item keeps its old order", "item[STATE], item[ORDER], item[BACK], item[COOLDOWN] = LENT, "
              "item[FENCE],", "item[STATE], item[ORDER], item[BACK], item[COOLDOWN] = LENT, item[ORDER],"),
     Mutation("the fence does not grow", "fence = math.max(fence + 1, now)", "fence = math.max(fence, now)"),
