@@ -230,7 +230,7 @@ class PoolTwin:
         for other in lapsed:
             self.heartbeats[other] = min(self.heartbeats[other], doubt_us)
         if type(command) is PoolHeartbeat or queued:
-            near = type(command) is PoolHeartbeat and answer.near
+            near = type(command) is Borrow or answer.near
             self.heartbeats[client] = self.now_us + (NEAR_HEARTBEAT_MS if near else HEARTBEAT_MS) * 1000
         self._listens.update(dict.fromkeys(late, "publish"))  # it may not pop any more
         if type(command) is Borrow and queued:

@@ -201,7 +201,7 @@ class Twin:
         if type(command) is WaiterHeartbeat or (
             type(command) is Acquire and command.wait and isinstance(step.answer, Busy)
         ):
-            near = type(command) is WaiterHeartbeat and step.answer.near
+            near = type(command) is Acquire or step.answer.near
             self.heartbeats[client] = self.now_us + (NEAR_HEARTBEAT_MS if near else HEARTBEAT_MS) * 1000
         return step
 

@@ -12,6 +12,7 @@
 
 --@include lease/record.lua
 --@const RELEASED = rules.lease.RELEASED
+--@const NEAR_HEARTBEAT_MS = rules.trust.NEAR_HEARTBEAT_MS
 local token, wait = ARGV[3], ARGV[6]
 if token == last then return { 'refused', RELEASED } end
 
@@ -35,7 +36,7 @@ if holder_token ~= token or expires <= now then
         remove(token)
         place = nil
       end
-      heartbeat = wait ~= '0'
+      heartbeat = wait ~= '0' and NEAR_HEARTBEAT_MS  -- the first heartbeat of a waiter comes soon
       if not heartbeat then
         if place then leave_line(token) end
         place = nil

@@ -8,7 +8,6 @@
 -- Commands that free memory come first, because they succeed at maxmemory and after them the others do too; the wake-up
 -- comes last, because it may fail.
 
---@const HEARTBEAT_MS = rules.trust.HEARTBEAT_MS
 local function store_waiter(token)
   redis.call('HSET', waiters_key, token, cmsgpack.pack(unpack(waiter[token], 1, 5)))
 end
@@ -36,7 +35,7 @@ local function commit()
   if contended then
     if missed then redis.call('ZADD', heartbeats_key, int(missed[2]), missed[1]) end
     local added = without_heartbeat and redis.call('ZADD', heartbeats_key, int(now), without_heartbeat) or 0
-    if heartbeat then added = added + redis.call('ZADD', heartbeats_key, int(now + HEARTBEAT_MS * 1000), caller) end
+    if heartbeat then added = added + redis.call('ZADD', heartbeats_key, int(now + heartbeat * 1000), caller) end
     if added > 0 then line_until = 0 end  -- the key may be new
   elseif contended_before then
     redis.call('DEL', heartbeats_key)

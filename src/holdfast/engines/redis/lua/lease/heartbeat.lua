@@ -11,13 +11,14 @@
 --@include lease/record.lua
 --@include lease/waiting_line.lua
 --@include lease/commit.lua
+--@const HEARTBEAT_MS = rules.trust.HEARTBEAT_MS
 advance()
 if not holder_token then
   if contended_before then commit() end
   return { 'heartbeat', 0, '', 0, 0 }
 end
 
-heartbeat, freeing = true, contended_before  -- waiters keep their places at maxmemory too
+heartbeat, freeing = HEARTBEAT_MS, contended_before  -- waiters keep their places at maxmemory too
 commit()
 local mine = offered and client == caller
 if mine and held == fence_before then redis.pcall('PUBLISH', caller, holder_token) end

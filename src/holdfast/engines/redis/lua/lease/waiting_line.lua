@@ -28,7 +28,7 @@ local silent = {}                   -- clients whose heartbeat lapsed
 local doubtful = {}                 -- clients that may be dead: other waiters come first
 local missed                        -- a client that let its offer lapse, and the new end of its heartbeat
 local tombstone                     -- a tombstone to add
-local heartbeat = false             -- whether commit records a heartbeat of the caller
+local heartbeat = false             -- for how many milliseconds the caller's heartbeat counts, if commit records one
 local without_heartbeat             -- a waiting client that has no heartbeat: commit records one that lapses now
 local pops = false                  -- whether the waiter with the offer blocks on the server
 local changed                       -- a waiter that changes between published and pushed wake-ups

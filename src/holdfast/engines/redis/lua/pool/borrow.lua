@@ -26,6 +26,7 @@
 --@const SHARE_USED_UP = rules.pool.SHARE_USED_UP
 --@const ALL_BUSY = rules.pool.ALL_BUSY
 --@const BUSY = rules.pool.BUSY
+--@const NEAR_HEARTBEAT_MS = rules.trust.NEAR_HEARTBEAT_MS
 local token, ttl, cooldown_ms, tag, ppm = ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
 local wanted, wait = tonumber(ARGV[10]), ARGV[11]
 local name, item = taken_by(token)
@@ -61,7 +62,7 @@ if not item then
       waiter[8] = wait == '2'
       store_waiter(token, waiter)
     end
-    record_heartbeat()
+    record_heartbeat(NEAR_HEARTBEAT_MS)  -- the first heartbeat of a waiter comes soon
   elseif place then
     leave_line(token)
     place = nil

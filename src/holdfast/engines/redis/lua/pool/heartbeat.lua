@@ -13,6 +13,7 @@
 --@include pool/advance.lua
 --@include pool/times.lua
 --@include pool/commit.lua
+--@const HEARTBEAT_MS = rules.trust.HEARTBEAT_MS
 if contended_before then allow_at_maxmemory() end  -- waiters keep their places at maxmemory too
 advance()
 local just_offered, first = {}, nil
@@ -29,7 +30,7 @@ if offers > 0 then
 end
 local near = first ~= nil
 if waiting > 0 or offers > 0 then
-  record_heartbeat()
+  record_heartbeat(HEARTBEAT_MS)
   --@inline lease/near.lua
 end
 local answer = { 'heartbeat', next_ms(), first or '', all_ms(), near and 1 or 0 }

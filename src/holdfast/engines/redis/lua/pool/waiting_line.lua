@@ -6,7 +6,6 @@
 --
 -- Twin of rules/pool_state.py: PoolWaitingLine.
 
---@const HEARTBEAT_MS = rules.trust.HEARTBEAT_MS
 --@const DOUBT_MS = rules.trust.DOUBT_MS
 local doubtful = {}  -- clients that may be dead: other waiters come first
 
@@ -100,4 +99,4 @@ local function drop_silent()
   end
 end
 
-local function record_heartbeat() redis.call('ZADD', base .. ':heartbeats', int(now + HEARTBEAT_MS * 1000), caller) end
+local function record_heartbeat(counts_ms) redis.call('ZADD', base .. ':heartbeats', int(now + counts_ms * 1000), caller) end
