@@ -10,7 +10,7 @@ from functools import lru_cache
 MARGIN_MIN_MS = 50
 RENEW_MIN_MS = 100
 HEARTBEAT_MS = 5_000
-# A client that has a new waiter, or one near the front, sends the next heartbeat sooner; so the last one counts for less.
+# A new waiter, or one near the front, makes its client send the next heartbeat sooner: so the last one counts for less.
 NEAR_HEARTBEAT_MS = 4_000
 HEARTBEAT_EVERY_MS, NEAR_HEARTBEAT_EVERY_MS = HEARTBEAT_MS // 3, 500
 # The engine doubts a client whose heartbeat counts for less than this: it may be dead, and its waiters are passed over.
