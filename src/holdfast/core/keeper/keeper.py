@@ -48,7 +48,8 @@ _RETRY_MIN_NS = 10 * NS_PER_MS
 # An exchange has at least this much time, or several times the usual one. A lease with less time than two of them is
 # nearly lost.
 _FAIR_MIN_NS, _FAIR_MAX_NS, _FAIR_TIMES = 300 * NS_PER_MS, WIRE_NS // 2, 4
-_BATCH = 1000
+# One write to a server: a larger batch would leave its second write the rest of the time of the first.
+_BATCH = 500
 _TOO_EARLY = "before its ttl was over: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
 _IDLE_MAX_NS = 10 * NS
@@ -444,6 +445,7 @@ class Keeper:
         """Renew the leases that are due now or soon, in as few exchanges as possible."""
         every, self._renew_all_now = self._renew_all_now, False
         due = [lease for lease in self.live_leases() if lease.state is HELD and (every or _due(lease, now_ns))]
+        failed = False
         for confirm in (False, True):
             leases = sorted((lease for lease in due if lease.confirm is confirm), key=_end_ns)
             late_ns = now_ns + 2 * self._fair_ns()
@@ -451,11 +453,18 @@ class Keeper:
             # The most urgent leases come first, in batches: a late lease must neither delay nor limit all others.
             for group, apart in ((leases[:late], True), (leases[late:], False)):
                 for start in range(0, len(group), _BATCH):
-                    self._renew_batch(group[start : start + _BATCH], confirm=confirm, late=apart)
+                    answered = self._renew_batch(group[start : start + _BATCH], confirm=confirm, late=apart)
                     self._report_expired()
+                    if answered and failed:  # the server is back: the next round begins with the most urgent leases
+                        self._renew_all_now = every
+                        return
+                    failed = failed or not answered
 
-    def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool, late: bool) -> None:
-        """Renew these leases in one exchange, and apply each answer to its lease. `late`: they are nearly lost."""
+    def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool, late: bool) -> bool:
+        """Renew these leases in one exchange, and apply each answer to its lease; return false if there was none.
+
+        `late`: they are nearly lost.
+        """
         sent_ns = self._clock.now_ns()
         # The holder trusts the lease for the ttl in the command, even if another thread changes the ttl of the lease.
         sent = [(lease, lease.ttl_ms) for lease in leases]
@@ -472,6 +481,7 @@ class Keeper:
                 kind = "renewed_late" if left_s * 3 < lease.ttl else "renewed"
                 lease.renewed(sent_ns, ttl_ms)
                 self.reporter.emit(kind, lease.identity.shown, lease.fence_or_none, left_s)
+        return not all(isinstance(answer, Unavailable) for answer in answers)
 
     def _not_held(self, lease: LeaseBase, answer: NotHeld, sent_ns: int) -> None:
         detail = answer.detail
