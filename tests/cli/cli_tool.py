@@ -28,7 +28,7 @@ LONGEST_S = 60
 _GATE = """
 import fcntl, os, sys
 gate = os.open(sys.argv[1], os.O_RDWR)
-fcntl.lockf(gate, fcntl.LOCK_EX, 1, 0)
+fcntl.lockf(gate, fcntl.LOCK_EX, 2, 0)  # the turn, and the byte of the process that is inside
 print("held", flush=True)
 sys.stdin.read()
 """
