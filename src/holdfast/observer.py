@@ -51,6 +51,7 @@ debugging = log.isEnabledFor
 KINDS = (
     "granted",  # seconds: how long the caller waited
     "refused",  # not acquired; seconds: how long the caller waited
+    "skipped",  # a decorated function did not run, because its lock was held; seconds: how long the caller waited
     "waiting",  # joined the waiting line; detail: the holder
     "renewed",  # seconds: how much of the trusted time was left
     "renewed_late",  # the same, but less than a third of the ttl was left

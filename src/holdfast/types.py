@@ -9,7 +9,7 @@ from holdfast._lazy import lazy_exports
 
 TYPE_CHECKING = False  # importing typing for its constant would cost every program that imports holdfast
 if TYPE_CHECKING:
-    from holdfast.blocking import LossEvent, OnceClaim, Permit, RegistryLease, RWLease, RWLockMode
+    from holdfast.blocking import LeaseGroup, LockMany, LossEvent, OnceClaim, Permit, RegistryLease, RWLease, RWLockMode
     from holdfast.core.build.build_dir import BuildResult
     from holdfast.core.build.build_once import Staging
     from holdfast.core.build.domain import LockDomain
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from holdfast.errors import CommandOutcome, LossReason, UnavailableReason
 
 _HOMES = {
-    "holdfast.blocking": ("LossEvent", "OnceClaim", "Permit", "RWLease", "RWLockMode", "RegistryLease"),
+    "holdfast.blocking": (
+        "LeaseGroup",
+        "LockMany",
+        "LossEvent",
+        "OnceClaim",
+        "Permit",
+        "RWLease",
+        "RWLockMode",
+        "RegistryLease",
+    ),
     "holdfast.core.build.build_dir": ("BuildResult",),
     "holdfast.core.build.build_once": ("Staging",),
     "holdfast.core.build.domain": ("LockDomain",),
@@ -49,8 +58,10 @@ __all__ = [
     "Decision",
     "ItemStatus",
     "LeaderStatus",
+    "LeaseGroup",
     "LeaseStatus",
     "LockDomain",
+    "LockMany",
     "LossEvent",
     "LossReason",
     "OnceClaim",

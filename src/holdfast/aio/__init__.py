@@ -12,7 +12,7 @@ from holdfast.aio.client import Holdfast, connect
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease, LossEvent
 from holdfast.aio.limit import Budget, RateLimiter, Reservation
-from holdfast.aio.lock import Lock
+from holdfast.aio.lock import LeaseGroup, Lock, LockMany
 from holdfast.aio.once import Once, OnceClaim
 from holdfast.aio.pool import Item, Permit, Pool, RWLease, RWLock, RWLockMode, Semaphore
 from holdfast.aio.registry import Registry, RegistryLease
@@ -30,7 +30,9 @@ __all__ = [
     "Item",
     "Leader",
     "Lease",
+    "LeaseGroup",
     "Lock",
+    "LockMany",
     "LossEvent",
     "Message",
     "Once",

@@ -11,7 +11,7 @@ from holdfast.aio import build as building
 from holdfast.aio.leader import Leader, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.limit import Budget, RateLimiter
-from holdfast.aio.lock import POLICIES, Lock
+from holdfast.aio.lock import POLICIES, Lock, LockMany
 from holdfast.aio.once import Once
 from holdfast.aio.pool import Item, Permit, Pool, RWLease, RWLock, Semaphore
 from holdfast.aio.registry import Registry
@@ -71,6 +71,7 @@ class Holdfast:
         reentrant: bool = False,
         on_loss: str | Callable[[Lease], object] = "report",
         confirm: str | None = None,
+        busy: str = "raise",
     ) -> Lock:
         """Make a distributed lock. No I/O happens before it is acquired.
 
@@ -82,6 +83,8 @@ class Holdfast:
             the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
             lease.
         `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        `busy`: what a decorated function does if the lock is held until the timeout: `"raise"` raises
+            `NotAcquired`, `"skip"` returns `None` without a call.
         """
         return Lock(
             self._client,
@@ -91,8 +94,36 @@ class Holdfast:
             reentrant=reentrant,
             on_loss=on_loss,
             confirm=confirm,
+            busy=busy,
             policies=POLICIES,
         )
+
+    def lock_many(
+        self,
+        names: Iterable[str],
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        on_loss: str | Callable[[Lease], object] = "report",
+        confirm: str | None = None,
+    ) -> LockMany:
+        """Make a lock of several names, which are acquired all or none. No I/O happens before it is acquired.
+
+        Two callers never wait for each other, because every `lock_many` acquires in the order of the names.
+
+        `names`: the names to lock, each once.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
+        `timeout`: seconds to wait for all of them; `None` waits for ever, `0` asks once.
+        `on_loss`: what happens when one of the leases is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
+            lease.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
+
+        def lock(name: str) -> Lock:
+            return self.lock(name, ttl, on_loss=on_loss, confirm=confirm)
+
+        return LockMany(self._client, names, lock, timeout, on_loss)
 
     def leader(
         self,

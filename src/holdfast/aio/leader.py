@@ -97,7 +97,7 @@ class Leader(LockBase):
             self._candidacy.enter(term)
             await term.acquire_steps(self._timeout_ns)
             self._candidacy.begin(term)
-            cancel_on_loss(term, self._on_loss)
+            cancel_on_loss(self._on_loss, term)
             term.delivered = True
             return term  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:

@@ -37,6 +37,13 @@ class Lease(LeaseBase):
         """Give the lease back. Raise `LeaseLost` if it was lost; a second release does nothing."""
         await self.release_steps()
 
+    async def extend(self, ttl: Seconds) -> None:
+        """Make the lease last longer; raise `LeaseLost` if it is no longer held.
+
+        `ttl`: the lease lasts at least this many seconds from now, and the same after each renewal.
+        """
+        await self.extend_steps(ttl)
+
     async def __aenter__(self) -> Lease:
         self.check()  # a block must not start with a lease that is over
         return self
@@ -61,7 +68,7 @@ class TaskCanceller:
         self._cancelled = False
 
     def __call__(self, _lease: LeaseBase) -> None:
-        if self._task is not None:
+        if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
 
@@ -74,10 +81,12 @@ class TaskCanceller:
         return None if ours and isinstance(error, asyncio.CancelledError) else error
 
 
-def cancel_on_loss(lease: LeaseBase, policy: object) -> None:
-    """With the policy `"cancel"`, make the loss of this lease cancel the task that is entering its block."""
+def cancel_on_loss(policy: object, *leases: LeaseBase) -> None:
+    """With the policy `"cancel"`, make the loss of any of these leases cancel the task that is entering its block."""
     if policy == "cancel":
-        lease.on_loss = TaskCanceller()
+        canceller = TaskCanceller()
+        for lease in leases:
+            lease.on_loss = canceller
 
 
 def work_outcome(lease: LeaseBase, error: BaseException | None) -> BaseException | None:

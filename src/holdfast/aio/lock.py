@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
 from holdfast.aio.lease import Lease, cancel_on_loss, work_outcome
 from holdfast.clock import Seconds
 from holdfast.core.lease.lock import UNSET, LockBase, Unset, is_coroutine_function, refuse_generator
+from holdfast.core.lease.lock_many import LeaseGroupBase, LockManyBase, delivered, undo_all
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Lock(LockBase):
         except NotAcquired:
             return None
 
+    async def locked(self) -> bool:
+        """Return whether a process holds the lock now, with one request. A hint: the next moment may differ."""
+        return await self._is_locked()
+
     async def __aenter__(self) -> Lease:
         caller = asyncio.current_task()
         depth, lease = self._depth(caller), cast("Lease | None", self._reentrant_lease(caller))
@@ -59,7 +64,7 @@ class Lock(LockBase):
                 await lease.acquire_steps(self._timeout_ns)
             self._enter(caller, lease)
             if fresh:
-                cancel_on_loss(lease, self._on_loss)
+                cancel_on_loss(self._on_loss, lease)
             lease.delivered = True
             return lease  # noqa: TRY300 - as above
         except BaseException:
@@ -98,12 +103,18 @@ class Lock(LockBase):
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             lock = self._lock_for(name(args, kwargs))
             done: list[R] = []
+            entered = False
             try:
                 async with lock:
+                    entered = True
                     done.append(await work(*args, **kwargs))
             except LeaseLost as lost:
                 lost.result = lost.result if not done else done[0]
                 raise
+            except NotAcquired as busy:
+                if entered or not self._skips(busy):
+                    raise
+                return cast("R", None)
             return done[0]
 
         return locked
@@ -115,3 +126,64 @@ class Lock(LockBase):
         new = type(self)(self._client, name, policies=POLICIES, **self._settings())
         lock: Lock = self._locks_by_name.setdefault(name, new)
         return lock
+
+
+class LeaseGroup(LeaseGroupBase):
+    """The leases that `lock_many` acquired: `group["name"].fence`, `group.check()`, `group.release()`."""
+
+    def __getitem__(self, name: str) -> Lease:
+        """Return the lease of a name. `name`: one of the names that `lock_many` got."""
+        return cast("Lease", self._leases[name])
+
+    async def release(self) -> None:
+        """Give every lease back. Raise `LeaseLost` if one of them was lost, after the others were given back."""
+        await self._leave(None)
+
+    async def __aenter__(self) -> LeaseGroup:
+        self.check()  # a block must not start with a lease that is over
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        try:
+            await self._leave(work_outcome(self._first(), error))
+        finally:
+            self._end()
+        return False
+
+
+class LockMany(LockManyBase):
+    """Several locks that are acquired together, all or none. Use it in `async with`, or through `acquire`."""
+
+    async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> LeaseGroup:
+        """Acquire every lease; raise `NotAcquired`, and hold none, when the timeout ends.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
+        """
+        wait_ns = self._timeout_of(timeout)
+        leases = self._new_leases()
+        try:
+            await self._acquire_all(leases, wait_ns)
+            return LeaseGroup(delivered(leases))
+        except BaseException:
+            undo_all(leases)
+            raise
+
+    async def __aenter__(self) -> LeaseGroup:
+        leases = self._new_leases()
+        try:
+            await self._acquire_all(leases, self._timeout_ns)
+            group = LeaseGroup(delivered(leases))
+            self._enter(asyncio.current_task(), group)
+            cancel_on_loss(self._on_loss, *leases)
+            return group  # noqa: TRY300 - an interrupt may arrive even here
+        except BaseException:
+            undo_all(leases)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        group: LeaseGroup = self._block_to_leave(asyncio.current_task())
+        return await group.__aexit__(kind, error, trace)

@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 class Item(ItemBase, Lease):
     """The lease of a pool item: exclusively yours until it is returned, lost or expired. Use it in `async with`."""
 
-    async def extend(self, ttl: Seconds) -> None:
-        """Make the lease last longer; raise `LeaseLost` if it is no longer held.
-
-        `ttl`: the lease lasts at least this many seconds from now, and the same after each renewal.
-        """
-        await self._extend(ttl)
-
     async def cool(self, seconds: Seconds | Unset = UNSET) -> None:
         """Return the item, but let it cool first, because the outcome of its use is uncertain.
 
@@ -44,7 +37,7 @@ class Item(ItemBase, Lease):
 
     async def __aenter__(self) -> Item:
         self.check()
-        cancel_on_loss(self, self._borrow.pool.on_loss)
+        cancel_on_loss(self._borrow.pool.on_loss, self)
         return self
 
     async def __aexit__(

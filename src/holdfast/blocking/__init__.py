@@ -7,7 +7,7 @@ from holdfast.blocking.client import Holdfast, connect
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease, LossEvent
 from holdfast.blocking.limit import Budget, RateLimiter, Reservation
-from holdfast.blocking.lock import Lock
+from holdfast.blocking.lock import LeaseGroup, Lock, LockMany
 from holdfast.blocking.once import Once, OnceClaim
 from holdfast.blocking.pool import Item, Permit, Pool, RWLease, RWLock, RWLockMode, Semaphore
 from holdfast.blocking.registry import Registry, RegistryLease
@@ -25,7 +25,9 @@ __all__ = [
     "Item",
     "Leader",
     "Lease",
+    "LeaseGroup",
     "Lock",
+    "LockMany",
     "LossEvent",
     "Message",
     "Once",

@@ -9,7 +9,7 @@ from holdfast.blocking import build as building
 from holdfast.blocking.leader import Leader, Term
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.limit import Budget, RateLimiter
-from holdfast.blocking.lock import Lock
+from holdfast.blocking.lock import Lock, LockMany
 from holdfast.blocking.once import Once
 from holdfast.blocking.pool import Item, Permit, Pool, RWLease, RWLock, Semaphore
 from holdfast.blocking.registry import Registry
@@ -71,6 +71,7 @@ class Holdfast:
         reentrant: bool = False,
         on_loss: str | Callable[[Lease], object] = "report",
         confirm: str | None = None,
+        busy: str = "raise",
     ) -> Lock:
         """Make a distributed lock. No I/O happens before it is acquired.
 
@@ -81,6 +82,8 @@ class Holdfast:
         `on_loss`: what happens when the lease is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
             the block), or a function that is called with the lease.
         `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        `busy`: what a decorated function does if the lock is held until the timeout: `"raise"` raises
+            `NotAcquired`, `"skip"` returns `None` without a call.
         """
         return Lock(
             self._client,
@@ -90,8 +93,35 @@ class Holdfast:
             reentrant=reentrant,
             on_loss=on_loss,
             confirm=confirm,
+            busy=busy,
             policies=("report",),
         )
+
+    def lock_many(
+        self,
+        names: Iterable[str],
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
+        *,
+        on_loss: str | Callable[[Lease], object] = "report",
+        confirm: str | None = None,
+    ) -> LockMany:
+        """Make a lock of several names, which are acquired all or none. No I/O happens before it is acquired.
+
+        Two callers never wait for each other, because every `lock_many` acquires in the order of the names.
+
+        `names`: the names to lock, each once.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
+        `timeout`: seconds to wait for all of them; `None` waits for ever, `0` asks once.
+        `on_loss`: what happens when one of the leases is lost: `"report"` (`lease.lost`, and `LeaseLost` at the end of
+            the block), or a function that is called with the lease.
+        `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
+        """
+
+        def lock(name: str) -> Lock:
+            return self.lock(name, ttl, on_loss=on_loss, confirm=confirm)
+
+        return LockMany(self._client, names, lock, timeout, on_loss)
 
     def leader(
         self,

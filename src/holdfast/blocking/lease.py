@@ -37,6 +37,13 @@ class Lease(LeaseBase):
         """Give the lease back. Raise `LeaseLost` if it was lost; a second release does nothing."""
         run(self.release_steps())
 
+    def extend(self, ttl: Seconds) -> None:
+        """Make the lease last longer; raise `LeaseLost` if it is no longer held.
+
+        `ttl`: the lease lasts at least this many seconds from now, and the same after each renewal.
+        """
+        run(self.extend_steps(ttl))
+
     def __enter__(self) -> Lease:
         self.check()  # a block must not start with a lease that is over
         return self

@@ -16,6 +16,7 @@ from holdfast.core.lease.lock import (
     refuse_generator,
     refuse_unfinished,
 )
+from holdfast.core.lease.lock_many import LeaseGroupBase, LockManyBase, delivered, undo_all
 from holdfast.core.step import run
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
@@ -54,6 +55,10 @@ class Lock(LockBase):
             return self.acquire(timeout=0)
         except NotAcquired:
             return None
+
+    def locked(self) -> bool:
+        """Return whether a process holds the lock now, with one request. A hint: the next moment may differ."""
+        return run(self._is_locked())
 
     def __enter__(self) -> Lease:
         caller = threading.get_ident()
@@ -101,13 +106,19 @@ class Lock(LockBase):
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             lock = self._lock_for(name(args, kwargs))
             done: list[R] = []
+            entered = False
             try:
                 with lock:
+                    entered = True
                     done.append(work(*args, **kwargs))
                     refuse_unfinished(work, done[0])
             except LeaseLost as lost:
                 lost.result = lost.result if not done else done[0]
                 raise
+            except NotAcquired as busy:
+                if entered or not self._skips(busy):
+                    raise
+                return cast("R", None)
             return done[0]
 
         return locked
@@ -119,3 +130,63 @@ class Lock(LockBase):
         new = type(self)(self._client, name, policies=("report",), **self._settings())
         lock: Lock = self._locks_by_name.setdefault(name, new)
         return lock
+
+
+class LeaseGroup(LeaseGroupBase):
+    """The leases that `lock_many` acquired: `group["name"].fence`, `group.check()`, `group.release()`."""
+
+    def __getitem__(self, name: str) -> Lease:
+        """Return the lease of a name. `name`: one of the names that `lock_many` got."""
+        return cast("Lease", self._leases[name])
+
+    def release(self) -> None:
+        """Give every lease back. Raise `LeaseLost` if one of them was lost, after the others were given back."""
+        run(self._leave(None))
+
+    def __enter__(self) -> LeaseGroup:
+        self.check()  # a block must not start with a lease that is over
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        try:
+            run(self._leave(error))
+        finally:
+            self._end()
+        return False
+
+
+class LockMany(LockManyBase):
+    """Several locks that are acquired together, all or none. Use it in `with`, or through `acquire`."""
+
+    def acquire(self, timeout: Seconds | Unset | None = UNSET) -> LeaseGroup:
+        """Acquire every lease; raise `NotAcquired`, and hold none, when the timeout ends.
+
+        `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
+        """
+        wait_ns = self._timeout_of(timeout)
+        leases = self._new_leases()
+        try:
+            run(self._acquire_all(leases, wait_ns))
+            return LeaseGroup(delivered(leases))
+        except BaseException:
+            undo_all(leases)
+            raise
+
+    def __enter__(self) -> LeaseGroup:
+        leases = self._new_leases()
+        try:
+            run(self._acquire_all(leases, self._timeout_ns))
+            group = LeaseGroup(delivered(leases))
+            self._enter(threading.get_ident(), group)
+            return group  # noqa: TRY300 - an interrupt may arrive even here
+        except BaseException:
+            undo_all(leases)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        group: LeaseGroup = self._block_to_leave(threading.get_ident())
+        return group.__exit__(kind, error, trace)

@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 class Item(ItemBase, Lease):
     """The lease of a pool item: exclusively yours until it is returned, lost or expired. Use it in `with`."""
 
-    def extend(self, ttl: Seconds) -> None:
-        """Make the lease last longer; raise `LeaseLost` if it is no longer held.
-
-        `ttl`: the lease lasts at least this many seconds from now, and the same after each renewal.
-        """
-        run(self._extend(ttl))
-
     def cool(self, seconds: Seconds | Unset = UNSET) -> None:
         """Return the item, but let it cool first, because the outcome of its use is uncertain.
 

@@ -10,16 +10,20 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns
+from holdfast.clock import NEVER_NS, NS, Seconds, timeout_ns, ttl_ms
+from holdfast.commands import NotHeld, Renewed
 from holdfast.core.lease.acquire import AcquireSteps
 from holdfast.core.lease.release import ReleaseSteps
 from holdfast.core.lease.state import ENDED, HELD, PENDING, LeaseCore
+from holdfast.core.resend import WIRE_NS, resend
+from holdfast.core.step import answer_of
+from holdfast.errors import Unavailable
 from holdfast.names import Holder, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands import Acquire, AcquireCommand, BeginOnce, ClaimEntry, ReleaseCommand, ReleaseLease
+    from holdfast.commands import Acquire, AcquireCommand, Answer, BeginOnce, ClaimEntry, ReleaseCommand, ReleaseLease
 
 
 class LeaseBase(AcquireSteps, ReleaseSteps):
@@ -27,7 +31,7 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
 
     # Names without an underscore that are for the core and not part of the API; `dir()` and the reference hide them.
     _internal: frozenset[str] = frozenset(
-        ("client", "ttl_ms", "packed_holder", "on_loss", "confirm"),
+        ("client", "ttl_ms", "packed_holder", "on_loss", "confirm", "extend_steps"),
     ).union(name for base in (LeaseCore, AcquireSteps, ReleaseSteps) for name in vars(base) if name[0] != "_")
 
     @property
@@ -59,6 +63,36 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
             return
         if self.is_lost() or self.state is not HELD:  # the keeper may have renewed it just now
             raise self.loss()
+
+    async def extend_steps(self, ttl: Seconds) -> None:
+        """Make the lease last at least `ttl` from now, and after each renewal; raise `LeaseLost` if it is not held."""
+        lasts_ms = ttl_ms(ttl)
+        self.check()
+        client, sent_ns = self.client, 0
+        until_ns = client.clock.now_ns() + WIRE_NS
+
+        async def send() -> Answer:
+            """Renew as the keeper does: with the confirmation of the replicas, if the lease requires that."""
+            nonlocal sent_ns
+            sent_ns = client.clock.now_ns()
+            command = self.renew_command(lasts_ms)
+            if not self.confirm:
+                return await answer_of(client.transport.apply(command, until_ns))
+            (answer,) = await client.transport.confirm((command,), until_ns)
+            if isinstance(answer, Unavailable):
+                raise answer
+            return answer
+
+        try:
+            answer = await send()
+        except Unavailable as error:
+            answer = await resend(client, send, error, until_ns)
+        if isinstance(answer, NotHeld):
+            self.lose(answer.reason, answer.detail)
+        elif isinstance(answer, Renewed) and self.state is HELD:
+            self.extended(sent_ns, lasts_ms)
+            client.keeper.wake_by(self.due_ns)
+        self.check()
 
     def __dir__(self) -> list[str]:
         internal = {name for base in type(self).__mro__ for name in vars(base).get("_internal", ())}

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.clock import Seconds, timeout_ns, ttl_ms
+from holdfast.core.inspection import lease_info
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.names import checked_name, this_process
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.client import Client
     from holdfast.core.lease.lease import LeaseBase
+    from holdfast.errors import NotAcquired
 
 TTL_S: Final = 30.0
 
@@ -35,6 +37,9 @@ UNSET: Final = Unset()
 
 
 REPORT: Final = "report"
+# What a decorated function does if the lock is held until the timeout.
+RAISE: Final = "raise"
+SKIP: Final = "skip"
 
 
 class LeavingBlock(NamedTuple):
@@ -51,10 +56,13 @@ class LeavingBlock(NamedTuple):
 class LockBase:
     """The settings of a lock, checked before any I/O, and its open `with` blocks."""
 
+    _internal = frozenset(("new_lease",))
+    _lease: type[LeaseBase]
     # Most locks never change these defaults, and programs make many locks for one use: class attributes are cheap.
     _reentrant = False
     _on_loss: str | Callable[[Any], object] = REPORT
     _confirm: str | None = None
+    _busy = RAISE
     _label: str | None = None
     _template = True  # a field in braces in the name must be filled in
     _locks_by_name: MutableMapping[str, Any] = MappingProxyType({})  # type: ignore[assignment] # of a decorator
@@ -73,6 +81,7 @@ class LockBase:
         confirm: str | None = None,
         label: str | None = None,
         template: bool = True,
+        busy: str = RAISE,
     ) -> None:
         self.name = checked_name(name)
         self._client = client
@@ -88,9 +97,15 @@ class LockBase:
             self._label = label
         if not template:
             self._template = False
+        if busy != RAISE:
+            self._busy = _checked_busy(busy)
 
     def __repr__(self) -> str:
         return f"<lock {self.name!r} on {self._client.url}>"
+
+    def new_lease(self) -> LeaseBase:
+        """Return a lease with a new token, which nothing has requested yet."""
+        return self._lease(*self._fields())
 
     def _fields(self) -> tuple[Any, ...]:
         """Return the arguments of a new lease."""
@@ -165,7 +180,19 @@ class LockBase:
             "on_loss": self._on_loss,
             "confirm": self._confirm,
             "template": False,  # the arguments of a call may contain braces
-        }
+        } | ({} if self._busy == RAISE else {"busy": self._busy})
+
+    async def _is_locked(self) -> bool:
+        """Return whether an acquire would have to wait now."""
+        info = await lease_info(self._client, self.name)
+        return info.holder is not None or bool(info.waiters)
+
+    def _skips(self, busy: NotAcquired) -> bool:
+        """Return whether a call of the decorated function is skipped; if so, emit the event."""
+        if self._busy != SKIP:
+            return False
+        self._client.emit("skipped", busy.name, busy.fence, busy.waited, detail=str(busy))
+        return True
 
 
 def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str, ...]) -> str | Callable[[Any], object]:
@@ -176,6 +203,12 @@ def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str,
     if on_loss not in policies:
         raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
     return on_loss
+
+
+def _checked_busy(busy: str) -> str:
+    if busy not in (RAISE, SKIP):
+        raise InvalidConfig("busy", busy, f"it must be {RAISE} or {SKIP}")
+    return busy
 
 
 def checked_confirm(client: Client, confirm: str) -> str:

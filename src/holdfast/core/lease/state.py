@@ -194,7 +194,10 @@ class LeaseCore:
 
     def renewed(self, sent_ns: int, ttl_ms: int) -> None:
         """held -> held: the engine restarted the ttl for a renewal that was sent at `sent_ns`."""
+        deadline_ns = self.deadline_ns
         self._trust_from(sent_ns, ttl_ms)
+        # If a longer extension came in between, its deadline counts: no engine shortens a lease.
+        self.deadline_ns = max(self.deadline_ns, deadline_ns)
         self._trouble = ""
 
     def extended(self, sent_ns: int, ttl_ms: int) -> None:

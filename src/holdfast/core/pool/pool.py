@@ -30,7 +30,6 @@ from holdfast.commands import (
     ReleaseCommand,
     Released,
     ReleaseLease,
-    Renewed,
     Return,
     Undo,
     UndoBorrow,
@@ -39,7 +38,7 @@ from holdfast.commands import (
 from holdfast.core.keeper.restart_guard import pool_resource
 from holdfast.core.lease.lease import LeaseBase
 from holdfast.core.lease.lock import Unset, checked_confirm, is_coroutine_function
-from holdfast.core.lease.state import ENDED, HELD, RELEASING, LeaseIdentity
+from holdfast.core.lease.state import ENDED, RELEASING, LeaseIdentity
 from holdfast.core.pool.options import (
     ITEMS_MAX,
     BorrowOptions,
@@ -50,10 +49,9 @@ from holdfast.core.pool.options import (
     checked_reason,
     checked_share,
 )
-from holdfast.core.resend import WIRE_NS, resend, send_safely
-from holdfast.core.step import answer_of
+from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
-from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner, Unavailable
+from holdfast.errors import InvalidConfig, ItemsLent, NotFound, NotOwner
 from holdfast.names import Holder, checked_name, this_process
 
 if TYPE_CHECKING:
@@ -332,33 +330,3 @@ class ItemBase(LeaseBase):
         if self.state in (RELEASING, ENDED):
             raise NotOwner(self.name, "it was already returned; for an item that is not lent, call cool() of the pool")
         self._cooldown_ms = cooldown_ms
-
-    async def _extend(self, ttl: Seconds) -> None:
-        """Make the lease last at least `ttl` from now, and after each renewal; raise `LeaseLost` if it is not held."""
-        lasts_ms = ttl_ms(ttl)
-        self.check()
-        client, sent_ns = self.client, 0
-        until_ns = client.clock.now_ns() + WIRE_NS
-
-        async def send() -> Answer:
-            """Renew as the keeper does: with the confirmation of the replicas, if the lease requires that."""
-            nonlocal sent_ns
-            sent_ns = client.clock.now_ns()
-            command = self.renew_command(lasts_ms)
-            if not self.confirm:
-                return await answer_of(client.transport.apply(command, until_ns))
-            (answer,) = await client.transport.confirm((command,), until_ns)
-            if isinstance(answer, Unavailable):
-                raise answer
-            return answer
-
-        try:
-            answer = await send()
-        except Unavailable as error:
-            answer = await resend(client, send, error, until_ns)
-        if isinstance(answer, NotHeld):
-            self.lose(answer.reason, answer.detail)
-        elif isinstance(answer, Renewed) and self.state is HELD:
-            self.extended(sent_ns, lasts_ms)
-            client.keeper.wake_by(self.due_ns)
-        self.check()

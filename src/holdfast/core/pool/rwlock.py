@@ -17,6 +17,7 @@ from holdfast.core.pool.options import BorrowOptions, PoolOptions
 from holdfast.core.pool.pool import ItemBase, PoolCommands
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig
+from holdfast.rules.rwlock import WRITER
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
@@ -31,7 +32,7 @@ _RULES = {
 _SHARE_PPM = 1
 
 
-class RWLockModeBase(LockBase):
+class RWLockModeBase(PoolCommands, LockBase):
     """One mode of a read-write lock: a lock's settings, and whether it reads or writes."""
 
     # The lock objects of one client call this method of each other.
@@ -54,6 +55,10 @@ class RWLockModeBase(LockBase):
 
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "mode": self.mode}
+
+    async def _is_locked(self) -> bool:
+        now = await self._snapshot(1)  # the writer is alone
+        return now.waiting > 0 or any(self.mode == WRITE or item.item == WRITER for item in now.items)
 
     def leases_of(self, caller: object) -> list[LeaseBase]:
         """Return the leases of the blocks that this thread or task (`caller`) has entered through this object."""

@@ -46,6 +46,10 @@ class SemaphoreBase(PoolCommands, LockBase):
     def _settings(self) -> dict[str, Any]:
         return {**super()._settings(), "permits": self.permits}
 
+    async def _is_locked(self) -> bool:
+        now = await self._snapshot(0)
+        return now.size > 0 and now.free == 0
+
     async def _resize(self, permits: int) -> None:
         """Change the number of permits for all users. Permits above it disappear when they are released."""
         count = _checked(permits)

@@ -29,6 +29,8 @@ LOST_S = 5
 SHAPES = (
     aio.Holdfast,
     aio.Lock,
+    aio.LockMany,
+    aio.LeaseGroup,
     aio.Lease,
     aio.Leader,
     aio.Pool,
@@ -156,6 +158,9 @@ class Awaited:
 
     def __bool__(self):
         return bool(self._thing)
+
+    def __getitem__(self, key):
+        return plain(self._thing[key])
 
     def __iter__(self):
         while True:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import InvalidConfig, InvalidName, LeaseLost, NotAcquired
-from holdfast.commands import Acquire, ReleaseLease
+from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
 
@@ -219,3 +219,79 @@ def test_a_lease_without_references_expires(face):
     with other.lock("x", timeout=5):
         pass
     assert [event.kind for event in events] == ["granted", "abandoned"]
+
+
+def test_locked_says_whether_an_acquire_would_wait(face):
+    """A hint with one request: it grants nothing, joins no waiting line, and takes no lease from others."""
+    client, other = face.connect(), face.connect()
+    lock = client.lock("x")
+    assert lock.locked() is False
+    with other.lock("x"):
+        wire = face.wire(client)
+        assert lock.locked() is True
+        assert len(wire.sent) == 1
+        assert client.show("x").waiters == ()
+    assert lock.locked() is False
+
+
+def test_an_extended_lease_lasts_as_long_as_requested(face):
+    """The extension outlives a silent holder, and an older, shorter renewal does not cut it."""
+    lease = face.connect().lock("x", ttl=0.5).acquire()
+    lease.extend(2)
+    face.peer().say(Renew("x", lease.token, 200))
+    assert lease.ttl == 2
+    assert 1 < lease.remaining() <= 2
+    assert 1 < face.connect().show("x").remaining <= 2
+    lease.release()
+    with pytest.raises(LeaseLost):
+        lease.extend(2)
+
+
+def test_a_released_lease_says_that_it_was_released(face):
+    """A holder that gave its lease back did not lose it; a second release changes nothing."""
+    client = face.connect()
+    lease = client.lock("x").acquire()
+    lease.release()
+    with client.lock("x"):
+        lease.release()
+        with pytest.raises(LeaseLost, match="was already released") as refusal:
+            lease.check()
+        assert "lost" not in str(refusal.value)
+        assert client.show("x").holder is not None
+
+
+def test_a_decorated_function_can_be_skipped_while_its_lock_is_held(face):
+    """A cron job on every host: one of them runs it, and the others return at once, with an event."""
+    events, runs = [], []
+    client, other = face.connect(observer=events.append), face.connect()
+
+    @client.lock("report/{day}", timeout=0, busy="skip")
+    def report(day):
+        runs.append(day)
+        return day
+
+    with other.lock("report/1"):
+        assert report(1) is None
+        assert report(2) == 2
+    assert report(1) == 1
+    assert runs == [2, 1]
+    assert [(event.kind, event.name) for event in events if event.kind == "skipped"] == [("skipped", "report/1")]
+
+
+def test_a_refusal_inside_the_work_is_never_taken_for_a_skip(face):
+    """Only the decorated lock skips: `NotAcquired` of another lock is an error of the work."""
+    client, other = face.connect(), face.connect()
+
+    @client.lock("job", timeout=0, busy="skip")
+    def job():
+        client.lock("inner").acquire(timeout=0)
+
+    with other.lock("inner"), pytest.raises(NotAcquired) as refusal:
+        job()
+    assert refusal.value.name == "inner"
+
+
+def test_an_unknown_word_for_busy_is_refused(face):
+    """A misspelt policy must not turn into the default."""
+    with pytest.raises(InvalidConfig, match="raise or skip"):
+        face.connect().lock("x", busy="ignore")

@@ -21,8 +21,11 @@ if holder_token ~= ARGV[3] or expires <= now or offered then
   return refusal
 end
 
+-- An extension may overtake a shorter renewal, which must not shorten the lease. Only a clock that was set back leaves
+-- an end that is further away than the longer of the two ttls.
+local longest = now + math.max(ttl, tonumber(ARGV[4])) * 1000
 ttl = tonumber(ARGV[4])
-expires = now + ttl * 1000
+expires = math.min(math.max(expires, now + ttl * 1000), longest)
 freeing = true
 --@inline lease/write.lua
 return now
