@@ -9,7 +9,17 @@ from holdfast._lazy import lazy_exports
 
 TYPE_CHECKING = False  # importing typing for its constant would cost every program that imports holdfast
 if TYPE_CHECKING:
-    from holdfast.blocking import LeaseGroup, LockMany, LossEvent, OnceClaim, Permit, RegistryLease, RWLease, RWLockMode
+    from holdfast.blocking import (
+        Leading,
+        LeaseGroup,
+        LockMany,
+        LossEvent,
+        OnceClaim,
+        Permit,
+        RegistryLease,
+        RWLease,
+        RWLockMode,
+    )
     from holdfast.core.build.build_dir import BuildResult
     from holdfast.core.build.build_once import Staging
     from holdfast.core.build.domain import LockDomain
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "holdfast.blocking": (
+        "Leading",
         "LeaseGroup",
         "LockMany",
         "LossEvent",
@@ -58,6 +69,7 @@ __all__ = [
     "Decision",
     "ItemStatus",
     "LeaderStatus",
+    "Leading",
     "LeaseGroup",
     "LeaseStatus",
     "LockDomain",

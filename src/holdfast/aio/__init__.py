@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._lazy import lazy_exports
 from holdfast.aio.client import Holdfast, connect
-from holdfast.aio.leader import Leader, Term
+from holdfast.aio.leader import Leader, Leading, Term
 from holdfast.aio.lease import Lease, LossEvent
 from holdfast.aio.limit import Budget, RateLimiter, Reservation
 from holdfast.aio.lock import LeaseGroup, Lock, LockMany
@@ -29,6 +29,7 @@ __all__ = [
     "Holdfast",
     "Item",
     "Leader",
+    "Leading",
     "Lease",
     "LeaseGroup",
     "Lock",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.aio import build as building
-from holdfast.aio.leader import Leader, Term
+from holdfast.aio.leader import Leader, Leading, Term
 from holdfast.aio.lease import Lease
 from holdfast.aio.limit import Budget, RateLimiter
 from holdfast.aio.lock import POLICIES, Lock, LockMany
@@ -157,6 +157,28 @@ class Holdfast:
             policies=POLICIES,
             label=label,
         )
+
+    def leading(
+        self,
+        name: str,
+        work: Callable[[Term], Awaitable[object]],
+        ttl: Seconds = TTL_S,
+        *,
+        candidate: str | None = None,
+        on_loss: str | Callable[[Term], object] = "report",
+        confirm: str | None = None,
+    ) -> Leading:
+        """Keep a candidate in an election during a block, in a task: `async with hf.leading("scheduler", work):`.
+
+        The candidate leads again after a loss or an outage, as with `leader.keep`. The end of the block ends the term
+        and waits for the work. It raises an error that the work raised.
+
+        `name`: the name of the election.
+        `work`: a coroutine function that takes the `Term`; it should stop when `term.over` is set.
+        `ttl`: seconds that a grant lasts without renewal; a background thread renews it while it is held.
+        `candidate`, `on_loss`, `confirm`: as in `leader`.
+        """
+        return Leading(self.leader(name, ttl, candidate=candidate, on_loss=on_loss, confirm=confirm), work)
 
     def pool(
         self,
@@ -425,8 +447,18 @@ class Holdfast:
         """Inspect the engine as it is now, and return what a program may rely on. Print the result to read it."""
         return await promises.promise(self._client)
 
+    def on_closing(self, call: Callable[[], object]) -> None:
+        """Call a function at the beginning of `close()`, to stop what holds leases. Its errors are logged.
+
+        `call`: a plain function without arguments; it must return quickly.
+        """
+        self._client.on_closing(call)
+
     async def close(self, timeout: Seconds | None = _client.CLOSE_S) -> tuple[str, ...]:
-        """Refuse new calls, wait for held leases, and close; return the names of leases that are left to expire.
+        """Close the client; return the names of leases that are left to expire.
+
+        Refuse new calls, end every waiting acquire with `Closed`, set `term.over`, stop workers and owners, and call
+        the functions of `on_closing`. Then wait for held leases. A second call waits for the first.
 
         `timeout`: seconds to wait for held leases; `None` waits for ever.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.aio.lease import Lease, LossEvent, cancel_on_loss, work_outcome
@@ -29,8 +30,12 @@ class Term(Lease):
 
     @property
     def over(self) -> LossEvent:
-        """Set when the work should end: the leader resigned, handed over, or lost its lease."""
+        """Set when the work should end: the leader resigned, handed over, or lost its lease, or the client closes."""
         return LossEvent(self, lambda: self._candidacy.is_over(self) or self.is_lost())
+
+    def client_closing(self) -> None:
+        """Wake the work that waits for `over`, which is set now."""
+        self.wake()
 
 
 class Leader(LockBase):
@@ -63,6 +68,24 @@ class Leader(LockBase):
             raise
         return done[0]
 
+    async def keep(self, work: Callable[[Term], Awaitable[object]]) -> None:
+        """Lead again and again until the client is closed: after a loss, after an outage, and when `work` returns.
+
+        `work`: a coroutine function that takes the `Term`; it should stop when `term.over` is set. An error that it
+        raises ends the loop and reaches the caller, except `LeaseLost` and `Fenced`, which follow from a loss.
+        """
+        refuse_plain(work)
+        kept = leader.KeptLeadership(self._candidacy, self._ttl_ms)
+
+        async def recorded(term: Term) -> None:
+            try:
+                await awaitable(work, work(term))
+            except BaseException as error:
+                kept.failed = error
+                raise
+
+        await kept.steps(lambda: self.run(recorded))
+
     async def current(self) -> LeaderStatus | None:
         """Return who leads now, or `None`."""
         return await leader.current(self._candidacy)
@@ -81,8 +104,15 @@ class Leader(LockBase):
             yield await watch.change()
 
     def resign(self) -> None:
-        """Ask the running term to end, without I/O; the next candidate leads when its work has finished."""
+        """Ask the running term to end, without I/O; a candidate that does not lead does nothing.
+
+        The next candidate leads when the work has finished.
+        """
         self._candidacy.step_down()
+
+    def stop(self) -> None:
+        """Give up the candidacy, without I/O: end the running term, and withdraw a waiting acquire."""
+        self._candidacy.stop()
 
     async def hand_over(self, to: str) -> None:
         """Resign in favour of a waiting candidate; raise `NotFound` if it does not wait.
@@ -113,4 +143,27 @@ class Leader(LockBase):
             await leader.end_term(self._candidacy, error if term is None else work_outcome(term, error))
         finally:
             leader.ended(self._candidacy, term)
+        return False
+
+
+class Leading:
+    """Keeps a candidate in the election during a block: `async with hf.leading(name, work) as leader:`."""
+
+    def __init__(self, candidate: Leader, work: Callable[[Term], Awaitable[object]]) -> None:
+        refuse_plain(work)
+        self._leader, self._work = candidate, work
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Leader:
+        self._task = asyncio.create_task(self._leader.keep(self._work))
+        self._task.add_done_callback(leader.report_end)
+        return self._leader
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """End the term, wait for the work, and raise the error that ended it early."""
+        self._leader.stop()
+        if self._task is not None:
+            await self._task
         return False

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._lazy import lazy_exports
 from holdfast.blocking.client import Holdfast, connect
-from holdfast.blocking.leader import Leader, Term
+from holdfast.blocking.leader import Leader, Leading, Term
 from holdfast.blocking.lease import Lease, LossEvent
 from holdfast.blocking.limit import Budget, RateLimiter, Reservation
 from holdfast.blocking.lock import LeaseGroup, Lock, LockMany
@@ -24,6 +24,7 @@ __all__ = [
     "Holdfast",
     "Item",
     "Leader",
+    "Leading",
     "Lease",
     "LeaseGroup",
     "Lock",

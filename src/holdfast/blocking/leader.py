@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast.blocking.lease import Lease, LossEvent
@@ -30,8 +32,12 @@ class Term(Lease):
 
     @property
     def over(self) -> LossEvent:
-        """Set when the work should end: the leader resigned, handed over, or lost its lease."""
+        """Set when the work should end: the leader resigned, handed over, or lost its lease, or the client closes."""
         return LossEvent(self, lambda: self._candidacy.is_over(self) or self.is_lost())
+
+    def client_closing(self) -> None:
+        """Wake the work that waits for `over`, which is set now."""
+        self.wake()
 
 
 class Leader(LockBase):
@@ -66,6 +72,27 @@ class Leader(LockBase):
             raise
         return done[0]
 
+    def keep(self, work: Callable[[Term], object]) -> None:
+        """Lead again and again until the client is closed: after a loss, after an outage, and when `work` returns.
+
+        `work`: a function that takes the `Term`; it should stop when `term.over` is set. An error that it raises ends
+        the loop and reaches the caller, except `LeaseLost` and `Fenced`, which follow from a loss.
+        """
+        refuse_coroutine(work)
+        kept = leader.KeptLeadership(self._candidacy, self._ttl_ms)
+
+        def recorded(term: Term) -> None:
+            try:
+                refuse_unfinished(work, work(term))
+            except BaseException as error:
+                kept.failed = error
+                raise
+
+        async def lead() -> None:
+            self.run(recorded)
+
+        run(kept.steps(lead))
+
     def current(self) -> LeaderStatus | None:
         """Return who leads now, or `None`."""
         return run(leader.current(self._candidacy))
@@ -84,8 +111,15 @@ class Leader(LockBase):
             yield run(watch.change())
 
     def resign(self) -> None:
-        """Ask the running term to end; the next candidate leads when its work has finished."""
+        """Ask the running term to end, without I/O; a candidate that does not lead does nothing.
+
+        The next candidate leads when the work has finished.
+        """
         self._candidacy.step_down()
+
+    def stop(self) -> None:
+        """Give up the candidacy, without I/O: end the running term, and withdraw a waiting acquire."""
+        self._candidacy.stop()
 
     def hand_over(self, to: str) -> None:
         """Resign in favour of a waiting candidate; raise `NotFound` if it does not wait.
@@ -115,4 +149,34 @@ class Leader(LockBase):
             run(leader.end_term(self._candidacy, error))
         finally:
             leader.ended(self._candidacy, term)
+        return False
+
+
+class Leading:
+    """Keeps a candidate in the election during a block, on a thread: `with hf.leading(name, work) as leader:`."""
+
+    def __init__(self, candidate: Leader, work: Callable[[Term], object]) -> None:
+        refuse_coroutine(work)
+        self._leader, self._work = candidate, work
+        self._outcome: Future[None] = Future()
+
+    def __enter__(self) -> Leader:
+        self._outcome.add_done_callback(leader.report_end)
+        threading.Thread(target=self._keep, name="holdfast-leading", daemon=True).start()
+        return self._leader
+
+    def _keep(self) -> None:
+        try:
+            self._leader.keep(self._work)
+        except BaseException as error:
+            self._outcome.set_exception(error)
+        else:
+            self._outcome.set_result(None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """End the term, wait for the work, and raise the error that ended it early."""
+        self._leader.stop()
+        self._outcome.result()
         return False

@@ -1,8 +1,8 @@
 """One client: an engine, a transport, a keeper, and the rules of opening and closing.
 
-`close()` first refuses new calls, then waits for holders and for unanswered acquires. After its timeout, `close()`
-never releases a lease while its holder works: such leases expire, their holders learn of the loss, and `close()`
-returns their names.
+`close()` first refuses new calls, withdraws every waiting acquire, and asks leaders, workers, owners and the hooks of
+`on_closing` to stop. Then it waits for the holders. After its timeout, `close()` never releases a lease while its
+holder works: such leases expire, their holders learn of the loss, and `close()` returns their names.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ClientPhase(StrEnum):
     """The phases of a client, from open to closed."""
 
     OPEN = "open"
-    CLOSING = "closing"  # no new calls; holders may finish
-    ABORTING = "aborting"  # waiters and unanswered acquires end with `Closed`
+    CLOSING = "closing"  # no new calls, and no grants: waiters end with `Closed`; holders may finish
+    ABORTING = "aborting"  # the leases that are still held are lost
     CLOSED = "closed"
 
 
@@ -99,6 +99,7 @@ class Client:
         self.state = OPEN
         self.is_open = True  # the same as `state is OPEN`, for the hot path
         self._wakers: list[Waker] = []
+        self._closing_hooks: list[Callable[[], object]] = []
         self._left: tuple[str, ...] = ()
         self._being_closed = False
         _clients.add(self)
@@ -146,10 +147,25 @@ class Client:
         if self.state is CLOSED:
             raise Closed
 
-    def refuse_if_aborting(self) -> None:
+    def refuse_if_closing(self) -> None:
         """Raise `Closed` if waiters must end, because the client is closed or about to be."""
-        if self.state in (ABORTING, CLOSED):
+        if not self.is_open:
             raise Closed
+
+    def on_closing(self, call: Callable[[], object]) -> None:
+        """Call `call` at the beginning of `close()`."""
+        if not callable(call):
+            raise InvalidConfig("on_closing", call, "it must be callable without arguments")
+        self._closing_hooks.append(call)
+
+    def _call_hooks(self) -> None:
+        """Call the hooks of `on_closing`; an error of one of them is logged, and stops nothing else."""
+        while self._closing_hooks:
+            call = self._closing_hooks.pop(0)
+            try:
+                call()
+            except Exception:
+                log.exception("a function of on_closing() failed: %r", call)
 
     def refuse_without(self, capability: Capability, feature: str = "") -> None:
         """Raise `InvalidConfig` if the engine does not declare the capability.
@@ -218,6 +234,9 @@ class Client:
                     self.state = CLOSING
             for lease in self.keeper.live_leases():
                 lease.client_closing()
+            self._call_hooks()
+            self.transport.wake_all()
+            self._wake_all()
             if not first:
                 await self._sleep_until(lambda: self.state is CLOSED, until_ns)
                 return self._left if self.state is CLOSED else self._held_names()
@@ -240,6 +259,8 @@ class Client:
         self.transport.wake_all()
         await self._sleep_until(lambda: not self._pending(), self.clock.now_ns() + WIRE_NS)
         self._left = self._held_names()
+        if self._left:
+            log.warning("holdfast: close() leaves these leases to expire by their ttl: %s", ", ".join(self._left))
         # Only for the holders: on the engine, the leases expire by their ttls.
         lose_all(self, [(lease, LossReason.CLOSED, "") for lease in self.keeper.live_leases()])
         self.keeper.stop()
@@ -258,6 +279,20 @@ class Client:
         self.keeper.on_idle(self._wake_all)
         while not done() and self.clock.now_ns() < until_ns:
             await waker.wait(min(until_ns, self.clock.now_ns() + _POLL_NS))
+
+    async def pause(self, until_ns: int) -> None:
+        """Sleep until then, or until `close()` begins."""
+        waker = self.transport.waker()
+        self._wakers.append(waker)
+        try:
+            if self.is_open:
+                await waker.wait(until_ns)
+        finally:
+            self._wakers.remove(waker)
+
+    def wake_pauses(self) -> None:
+        """End every `pause`, so that its caller looks at the present state."""
+        self._wake_all()
 
     def _wake_all(self) -> None:
         for waker in self._wakers.copy():  # list.copy: `tuple(list)` may crash CPython 3.11 while other threads append

@@ -14,7 +14,7 @@ from holdfast.commands import Answer, Busy, DoneMarker, Granted, Refused
 from holdfast.core.lease.state import HELD, LeaseCore
 from holdfast.core.resend import PATIENT, WIRE_NS, reply_lost, resend, send_confirmed
 from holdfast.core.step import Ready
-from holdfast.errors import MOVING, PASSING, HoldfastError, NotAcquired, Unavailable, UnavailableReason
+from holdfast.errors import MOVING, PASSING, Closed, HoldfastError, NotAcquired, Unavailable, UnavailableReason
 from holdfast.names import holder_shown
 from holdfast.observer import DEBUG, debugging
 from holdfast.rules import trust
@@ -133,7 +133,7 @@ class AcquireSteps(LeaseCore):
             return False
         if not reply_lost(error) and error.reason not in PASSING:
             return False
-        self.client.refuse_if_aborting()
+        self._refuse_if_withdrawn()
         return True
 
     async def _wait_in_line(self, answer: Answer, began_ns: int, until_ns: int, give_up_ns: int) -> None:
@@ -155,11 +155,11 @@ class AcquireSteps(LeaseCore):
                         in_line = True
                         client.keeper.start_heartbeat(self, answer.remaining_ms, answer.holder)
                         client.emit("waiting", self.identity.shown, answer.fence, detail=_holder_or_reason(answer))
-                    client.refuse_if_aborting()
+                    self._refuse_if_withdrawn()
                     sleep_ms = trust.recheck_after_ms(answer.position or 0, answer.remaining_ms, self.ttl_ms)
                     if current:  # otherwise the engine has restarted: request again at once
                         next_answer = await self._sleep(min(until_ns, clock.now_ns() + sleep_ms * NS_PER_MS))
-                        client.refuse_if_aborting()
+                        self._refuse_if_withdrawn()
                 if next_answer is None:
                     next_answer = await self._send_request(until_ns, give_up_ns)
                 answer = next_answer
@@ -185,9 +185,15 @@ class AcquireSteps(LeaseCore):
         if client.engine.restarts and self._guarded_until_ns(answer) > now_ns:
             return False
         if not client.is_open:
-            client.refuse_if_aborting()
+            raise Closed
         self._granted(answer.fence, sent_ns)
         return True
+
+    def _refuse_if_withdrawn(self) -> None:
+        """Raise `Closed` if the client closes, or if the caller gave up this acquire from another thread."""
+        self.client.refuse_if_closing()
+        if self.withdrawn:
+            raise Closed
 
     def _guarded_until_ns(self, answer: Granted) -> int:
         identity = self.identity
@@ -207,9 +213,9 @@ class AcquireSteps(LeaseCore):
         if now_ns >= until_ns:
             waited_s = (now_ns - began_ns) / NS
             raise NotAcquired(self.name, reason="engine restarted", waited=waited_s, remaining=left_ns / NS)
-        client.refuse_if_aborting()
+        self._refuse_if_withdrawn()
         renew_ns = trust.spans_ns(self.ttl_ms)[1]
-        await client.transport.waker().wait(min(until_ns, now_ns + min(left_ns, renew_ns)))
+        await client.pause(min(until_ns, now_ns + min(left_ns, renew_ns)))
 
     def _remember_holder(self, answer: Busy) -> bool:
         """Remember the present holder in case the engine restarts; false if it may have restarted already."""

@@ -7,18 +7,36 @@ leader whose lease is lost stops trusting the lease before the engine gives it t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.clock import Seconds, timeout_ns
+from holdfast.clock import NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.inspection import lease_info
-from holdfast.errors import PASSING, InvalidConfig, NotFound, NotOwner, Unavailable
+from holdfast.core.resend import ResendPolicy
+from holdfast.errors import (
+    PASSING,
+    Closed,
+    Fenced,
+    InvalidConfig,
+    LeaseLost,
+    NotAcquired,
+    NotFound,
+    NotOwner,
+    Unavailable,
+)
 from holdfast.names import LABEL_MAX, Holder, is_unicode
 from holdfast.observer import log
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from holdfast.commands import LeaseParty
     from holdfast.core.client import Client
     from holdfast.core.lease.lease import LeaseBase
+
+
+# The pause between two terms that ended early: it doubles from term to term.
+KEEP = ResendPolicy(100 * NS_PER_MS, 5000 * NS_PER_MS)
+KEEP_DOUBLED_MAX = 6
 
 
 class LeaderStatus(NamedTuple):
@@ -41,6 +59,7 @@ class Candidacy:
         self.term: LeaseBase | None = None
         self.over = False
         self.successor = ""
+        self.stopped = False  # true once `leading` is left: no further term
 
     def enter(self, term: LeaseBase) -> None:
         """Enter one block at a time: the end of the first block would end the term of a second one."""
@@ -62,14 +81,62 @@ class Candidacy:
 
     def is_over(self, term: LeaseBase) -> bool:
         """Return whether the work of this term should end."""
-        return self.over or self.term is not term
+        return self.over or self.stopped or self.term is not term or not self.client.is_open
 
     def step_down(self, successor: str = "") -> None:
-        """Ask the running term to end; it ends when its work has finished."""
-        if self.term is None:
-            raise NotOwner(self.name, f"{self.candidate} does not lead")
-        self.successor, self.over = successor, True
-        self.term.wake()
+        """Ask the running term to end; it ends when its work has finished. Without a term, do nothing."""
+        term = self.term
+        if term is not None:
+            self.successor, self.over = successor, True
+            term.wake()
+
+    def stop(self) -> None:
+        """Give up the candidacy: end the running term, and withdraw a waiting acquire."""
+        self.stopped = True
+        self.step_down()
+        entered = self.entered
+        if entered is not None:
+            entered.withdrawn = True
+            self.client.transport.wake_all()  # a thread may wait in a command that only this call interrupts
+        self.client.wake_pauses()
+
+
+class KeptLeadership:
+    """The loop of `leader.keep`: lead again after each term, with a pause after a short or a failed one."""
+
+    def __init__(self, candidacy: Candidacy, ttl_ms: int) -> None:
+        self._candidacy = candidacy
+        self._long_ns = ttl_ms * NS_PER_MS
+        self.failed: BaseException | None = None  # the error that the work raised
+
+    async def steps(self, lead: Callable[[], Awaitable[object]]) -> None:
+        """Call `lead` for each term until the client is closed. Raise an error that the work raised."""
+        candidacy, client = self._candidacy, self._candidacy.client
+        short_terms = 0
+        while client.is_open and not candidacy.stopped:
+            began_ns = client.clock.now_ns()
+            trouble, self.failed = False, None
+            try:
+                await lead()
+            except NotAcquired:  # the timeout of the leader object has passed
+                await client.pause(client.clock.now_ns() + KEEP.shortest_ns)
+                continue
+            except (Closed, LeaseLost, Unavailable) as error:
+                if self._raised_by_work(error):
+                    raise
+                trouble = not isinstance(error, Closed)
+                if trouble:
+                    log.warning("the term of %r in %r ended: %s", candidacy.candidate, candidacy.name, error)
+            now_ns = client.clock.now_ns()
+            short_terms = 0 if now_ns - began_ns >= self._long_ns else short_terms + 1
+            if trouble or short_terms > 1:
+                await client.pause(now_ns + KEEP.pause_ns(min(short_terms, KEEP_DOUBLED_MAX), now_ns))
+
+    def _raised_by_work(self, error: Exception) -> bool:
+        """Return whether the work itself failed. A work that met the loss of its own lease did not."""
+        if isinstance(error, Closed) or self.failed is None:
+            return False
+        return not isinstance(self.failed, LeaseLost | Fenced)
 
 
 def shown(candidacy: Candidacy) -> str:
@@ -117,6 +184,12 @@ class LeaderWatch:
             if seen != self._seen:
                 self._seen = seen
                 return status
+
+
+def report_end(outcome: Any) -> None:
+    """Log an error that ended `leading`, at once: its block may end much later."""
+    if not outcome.cancelled() and (error := outcome.exception()) is not None:
+        log.error("the work of a leader failed; this candidate does not lead again: %r", error)
 
 
 async def current(candidacy: Candidacy) -> LeaderStatus | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_US, Seconds, timeout_ns
 from holdfast.commands import Hit, LimitDecision, ResetCounter
-from holdfast.core.client import ABORTING, CLOSED
+from holdfast.core.client import CLOSED
 from holdfast.core.limit.local import KNOWN_MAX, PAUSE_MAX_NS, REPEAT_MAX_NS
 from holdfast.core.resend import send_safely
 from holdfast.core.step import Ready
@@ -199,9 +199,8 @@ class LimiterBase:
                     decision.limit,
                     trouble=self._local.trouble,
                 )
-            if client.state is ABORTING:
-                raise Closed
-            await client.transport.waker().wait(now_ns + min(left_ns, REPEAT_MAX_NS))
+            client.refuse_if_closing()
+            await client.pause(now_ns + min(left_ns, REPEAT_MAX_NS))
 
     async def _reset(self, key: str) -> None:
         """Delete the counts of the key. Other processes may repeat a refusal for a second more."""

@@ -33,6 +33,7 @@ SHAPES = (
     aio.LeaseGroup,
     aio.Lease,
     aio.Leader,
+    aio.Leading,
     aio.Pool,
     aio.RWLock,
     aio.LossEvent,
@@ -135,7 +136,10 @@ class Awaited:
             return plain(value)
 
         def call(*args, **kwargs):
-            args = [on_loop(arg) if name in ("run", "call", "worker") and callable(arg) else arg for arg in args]
+            args = [
+                on_loop(arg) if name in ("run", "call", "worker", "keep", "leading") and callable(arg) else arg
+                for arg in args
+            ]
             answer = value(*args, **kwargs)
             if inspect.isasyncgen(answer):
                 return _iterated(answer)

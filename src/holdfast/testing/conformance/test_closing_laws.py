@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 import holdfast
-from holdfast import Closed, LeaseLost, Unavailable
+from holdfast import Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.commands import Acquire, ReleaseLease, Undo
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import descriptors, threads_of_holdfast, together, until_waiters, waiting_labels
@@ -49,29 +49,69 @@ def test_close_waits_for_the_release_of_a_held_lease(face):
 
 
 @pytest.mark.acceptance("A0-17", "G-10")
-def test_close_during_an_acquire_waits_for_its_end(face):
-    """A waiter gets the lease and does its work; only then the client ends."""
+def test_close_withdraws_waiting_acquires_at_once(face):
+    """A waiter gets `Closed` and leaves the waiting line; a release during the close grants it nothing."""
     holder, other = face.connect(), face.connect()
-    lease = holder.lock("x").acquire()
-    ran = []
-
-    def work():
-        with other.lock("x"):
-            ran.append(closing.done())
-
-    working = face.start(work)
-    until_waiters(holder, "x", 1)
+    lease, busy = holder.lock("x").acquire(), other.lock("y").acquire()
+    waiting = [face.start(lambda: other.lock("x").acquire()) for _ in range(3)]
+    until_waiters(holder, "x", 3)
+    began = time.monotonic()
     closing = face.start(other.close)
-    eventually(lambda: other._client.state == "closing")
-    time.sleep(0.1)
-    assert not closing.done()
 
+    assert [type(each.error()) for each in waiting] == [Closed] * 3
+    assert time.monotonic() - began < 1
+    eventually(lambda: waiting_labels(holder, "x") == [])
     lease.release()
-
-    working.result()
-    assert closing.result() == ()
-    assert ran == [False]
     assert holder.show("x").holder is None
+    assert not closing.done()  # it waits for the holder of "y"
+    busy.release()
+    assert closing.result() == ()
+
+
+@pytest.mark.capability("limits")
+def test_close_ends_a_wait_for_a_rate_limit(face):
+    """A caller that waits for a rate limit holds nothing, and gets `Closed` at once."""
+    client = face.connect()
+    limit = client.limit("1/minute", name="calls")
+    assert limit.hit("ann").allowed
+    waiting = face.start(lambda: limit.wait("ann", timeout=120))
+    eventually(lambda: client._client._wakers, what="the caller waits")
+    assert client.close() == ()
+    assert isinstance(waiting.error(2), Closed)
+
+
+def test_hooks_run_at_the_beginning_of_close(face, caplog):
+    """A hook stops what holds leases, so `close()` need not wait; the error of one hook stops no other."""
+    client = face.connect()
+    lease = client.lock("x").acquire()
+    calls = []
+    client.on_closing(lambda: calls.append("first"))
+    client.on_closing(lambda: 1 / 0)
+    client.on_closing(lambda: (calls.append("last"), stop.set()))
+    stop = threading.Event()
+    face.start(lambda: (stop.wait(20), lease.release()))
+    began = time.monotonic()
+
+    with caplog.at_level(logging.ERROR, logger="holdfast"):
+        assert client.close() == ()
+        assert client.close() == ()
+
+    assert time.monotonic() - began < 1
+    assert calls == ["first", "last"]
+    assert "ZeroDivisionError" in caplog.text
+    with pytest.raises(InvalidConfig):
+        face.connect().on_closing("not callable")
+
+
+def test_close_says_what_it_waits_for_and_what_it_abandons(face, caplog):
+    """The log names the leases, so that an operator sees why a shutdown takes long."""
+    client = face.connect()
+    with pytest.raises(LeaseLost), client.lock("slow work", ttl=1):
+        with caplog.at_level(logging.WARNING, logger="holdfast"):
+            assert client.close(timeout=0.2) == ("slow work",)
+        lines = [record.getMessage() for record in caplog.records]
+        assert any("waits for 0.2 s at most for the release of: slow work" in line for line in lines)
+        assert any("leaves these leases to expire by their ttl: slow work" in line for line in lines)
 
 
 @pytest.mark.acceptance("G-10")

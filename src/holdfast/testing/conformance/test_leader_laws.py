@@ -124,18 +124,112 @@ def test_a_term_can_be_handed_only_to_a_waiting_candidate(face):
     election.running["ann"].result()
 
 
-def test_only_the_leader_can_resign(face):
-    """Before and after a term, and beside it, `resign` has no effect to offer."""
+def test_a_follower_resigns_without_effect_and_cannot_hand_over(face):
+    """Before and after a term, and beside it, `resign` does nothing: a shutdown need not know who leads."""
     client = face.connect()
     leader, other = client.leader("x", candidate="ann"), client.leader("x", candidate="bob")
-    with leader:
-        for use in (other.resign, lambda: other.hand_over(to="ann")):
-            with pytest.raises(NotOwner) as refusal:
-                use()
-            assert "bob" in str(refusal.value)
-    for use in (leader.resign, lambda: leader.hand_over(to="bob")):
-        with pytest.raises(NotOwner):
-            use()
+    other.resign()
+    with leader as term:
+        other.resign()
+        assert not term.over
+        with pytest.raises(NotOwner) as refusal:
+            other.hand_over(to="ann")
+        assert "bob" in str(refusal.value)
+    leader.resign()
+    with leader as term:
+        assert not term.over
+    with pytest.raises(NotOwner):
+        leader.hand_over(to="bob")
+
+
+def test_a_kept_leader_leads_again_after_a_loss_until_the_client_closes(face):
+    """A loss ends a term, not the candidacy; `close()` sets `over` and ends the loop without an error."""
+    client, operator = face.connect(), face.connect()
+    terms = []
+
+    def work(term):
+        terms.append(term.fence)
+        term.over.wait()
+
+    keeping = face.start(client.leader("x", ttl=2, candidate="ann").keep, work)
+    for count in (1, 2):
+        eventually(lambda n=count: len(terms) == n, 20)
+        if count == 1:
+            operator.break_lease("x", "by an operator")
+    began = time.monotonic()
+    assert client.close() == ()
+    assert keeping.result(5) is None
+    assert time.monotonic() - began < 1
+    assert terms == sorted(set(terms))
+    assert operator.show("x").holder is None
+
+
+def test_a_kept_leader_leads_again_after_an_outage(face):
+    """An engine that does not answer ends no candidacy: the leader tries again, with growing pauses."""
+    client = face.connect()
+    wire = face.wire(client)
+    wire.fail(Acquire)
+    leader = client.leader("x", ttl=2)
+    terms = []
+
+    def work(term):
+        terms.append(term.fence)
+        leader.stop()
+
+    keeping = face.start(leader.keep, work)
+    eventually(lambda: len(wire.commands(Acquire)) >= 3, 20, "three attempts")
+    assert terms == []
+    wire.heal()
+    assert keeping.result() is None
+    assert len(terms) == 1
+
+
+def test_an_error_of_the_work_ends_keep_and_reaches_the_caller(face):
+    """A broken work must not be started again and again without anyone noticing."""
+    client = face.connect()
+    calls = []
+
+    def work(term):
+        calls.append(term.fence)
+        raise ZeroDivisionError("the work is broken")
+
+    with pytest.raises(ZeroDivisionError):
+        client.leader("x").keep(work)
+    assert len(calls) == 1
+    assert client.show("x").holder is None
+
+
+def test_leading_keeps_a_candidate_during_a_block(face):
+    """The work leads beside the block; the end of the block ends the term, also that of a waiting candidate."""
+    first, second = face.connect(), face.connect()
+    terms = []
+
+    def work(term):
+        terms.append(term.holder.label)
+        term.over.wait()
+
+    with first.leading("x", work, candidate="ann"):
+        eventually(lambda: terms == ["ann"])
+        with second.leading("x", work, candidate="bob"):
+            until_waiters(first, "x", 1)
+        eventually(lambda: first.show("x").waiters == ())
+        assert first.leader("x").current().candidate == "ann"
+    assert terms == ["ann"]
+    assert first.show("x").holder is None
+
+
+def test_leading_raises_the_error_of_its_work_at_the_end_of_the_block(face):
+    """The block itself is not interrupted."""
+    client = face.connect()
+    reached = []
+
+    def work(term):
+        raise ZeroDivisionError(term.fence)
+
+    with pytest.raises(ZeroDivisionError), client.leading("x", work):
+        eventually(lambda: client.show("x").fence > 0 and client.show("x").holder is None)
+        reached.append(True)
+    assert reached == [True]
 
 
 @together
