@@ -511,6 +511,21 @@ class PromiseNotKept(HoldfastError):
         )
 
 
+class Deadlock(HoldfastError):
+    """The same thread or task holds the lease in an open block, so the wait would never end."""
+
+    def __init__(self, name: str, fence: int) -> None:
+        super().__init__(name, fence)
+        self.name = name
+        self.fence = fence
+
+    def __str__(self) -> str:
+        return (
+            f"lease {self.name!r} is held by this thread or task itself, in an open block under fence {self.fence}; "
+            "leave that block first, or make the lock with reentrant=True"
+        )
+
+
 class Closed(HoldfastError):
     """This client was closed; nothing was started."""
 

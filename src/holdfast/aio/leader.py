@@ -123,10 +123,12 @@ class Leader(LockBase):
 
     async def __aenter__(self) -> Term:
         term = Term(self._candidacy, *self._fields())
+        term.caller = id(asyncio.current_task())
         try:
             self._candidacy.enter(term)
             await term.acquire_steps(self._timeout_ns)
             self._candidacy.begin(term)
+            term.in_block = True
             cancel_on_loss(self._on_loss, term)
             term.delivered = True
             return term  # noqa: TRY300 - an interrupt may arrive even here

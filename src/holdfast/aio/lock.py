@@ -35,6 +35,7 @@ class Lock(LockBase):
         """
         wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
+        lease.caller = id(asyncio.current_task())
         try:
             await lease.acquire_steps(wait_ns)
             lease.delivered = True
@@ -61,8 +62,10 @@ class Lock(LockBase):
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
+                lease.caller = id(caller)
                 await lease.acquire_steps(self._timeout_ns)
             self._enter(caller, lease)
+            lease.in_block = True
             if fresh:
                 cancel_on_loss(self._on_loss, lease)
             lease.delivered = True
@@ -162,7 +165,7 @@ class LockMany(LockManyBase):
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
         """
         wait_ns = self._timeout_of(timeout)
-        leases = self._new_leases()
+        leases = self._new_leases(id(asyncio.current_task()))
         try:
             await self._acquire_all(leases, wait_ns)
             return LeaseGroup(delivered(leases))
@@ -171,11 +174,13 @@ class LockMany(LockManyBase):
             raise
 
     async def __aenter__(self) -> LeaseGroup:
-        leases = self._new_leases()
+        leases = self._new_leases(id(asyncio.current_task()))
         try:
             await self._acquire_all(leases, self._timeout_ns)
             group = LeaseGroup(delivered(leases))
             self._enter(asyncio.current_task(), group)
+            for lease in leases:
+                lease.in_block = True
             cancel_on_loss(self._on_loss, *leases)
             return group  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:

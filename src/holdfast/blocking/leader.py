@@ -130,10 +130,12 @@ class Leader(LockBase):
 
     def __enter__(self) -> Term:
         term = Term(self._candidacy, *self._fields())
+        term.caller = threading.get_ident()
         try:
             self._candidacy.enter(term)
             run(term.acquire_steps(self._timeout_ns))
             self._candidacy.begin(term)
+            term.in_block = True
             term.delivered = True
             return term  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:

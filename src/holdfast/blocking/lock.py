@@ -41,6 +41,7 @@ class Lock(LockBase):
         """
         wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
+        lease.caller = threading.get_ident()
         try:
             run(lease.acquire_steps(wait_ns))
             lease.delivered = True
@@ -67,8 +68,10 @@ class Lock(LockBase):
         lease = lease or self._lease(*self._fields())
         try:
             if fresh:
+                lease.caller = caller
                 run(lease.acquire_steps(self._timeout_ns))
             self._enter(caller, lease)
+            lease.in_block = True
             lease.delivered = True
             return lease  # noqa: TRY300 - as above
         except BaseException:
@@ -166,7 +169,7 @@ class LockMany(LockManyBase):
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
         """
         wait_ns = self._timeout_of(timeout)
-        leases = self._new_leases()
+        leases = self._new_leases(threading.get_ident())
         try:
             run(self._acquire_all(leases, wait_ns))
             return LeaseGroup(delivered(leases))
@@ -175,11 +178,13 @@ class LockMany(LockManyBase):
             raise
 
     def __enter__(self) -> LeaseGroup:
-        leases = self._new_leases()
+        leases = self._new_leases(threading.get_ident())
         try:
             run(self._acquire_all(leases, self._timeout_ns))
             group = LeaseGroup(delivered(leases))
             self._enter(threading.get_ident(), group)
+            for lease in leases:
+                lease.in_block = True
             return group  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
             undo_all(leases)

@@ -101,6 +101,7 @@ class Client:
         self._wakers: list[Waker] = []
         self._closing_hooks: list[Callable[[], object]] = []
         self._left: tuple[str, ...] = ()
+        self._own_lease_warned_ns = -NEVER_NS
         self._being_closed = False
         _clients.add(self)
 
@@ -279,6 +280,13 @@ class Client:
         self.keeper.on_idle(self._wake_all)
         while not done() and self.clock.now_ns() < until_ns:
             await waker.wait(min(until_ns, self.clock.now_ns() + _POLL_NS))
+
+    def may_warn_of_own_lease(self, now_ns: int) -> bool:
+        """Return true once a minute: many threads of a process may wait for each other for good reasons."""
+        if now_ns < self._own_lease_warned_ns + 60 * NS:
+            return False
+        self._own_lease_warned_ns = now_ns
+        return True
 
     async def pause(self, until_ns: int) -> None:
         """Sleep until then, or until `close()` begins."""

@@ -14,9 +14,18 @@ from holdfast.commands import Answer, Busy, DoneMarker, Granted, Refused
 from holdfast.core.lease.state import HELD, LeaseCore
 from holdfast.core.resend import PATIENT, WIRE_NS, reply_lost, resend, send_confirmed
 from holdfast.core.step import Ready
-from holdfast.errors import MOVING, PASSING, Closed, HoldfastError, NotAcquired, Unavailable, UnavailableReason
-from holdfast.names import holder_shown
-from holdfast.observer import DEBUG, debugging
+from holdfast.errors import (
+    MOVING,
+    PASSING,
+    Closed,
+    Deadlock,
+    HoldfastError,
+    NotAcquired,
+    Unavailable,
+    UnavailableReason,
+)
+from holdfast.names import Holder, holder_shown, readable
+from holdfast.observer import DEBUG, debugging, log
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
 
 # How long the replicas may take to confirm a grant.
 _CONFIRM_NS = NS
+# After this time, a wait for a lease of this very process may be a deadlock.
+_OWN_LEASE_NS = 5 * NS
 # A waiter sends its last request when the timeout ends; if the engine is in trouble, the answer may take this much
 # longer.
 _LAST_REQUEST_NS = 500 * NS_PER_MS
@@ -153,12 +164,14 @@ class AcquireSteps(LeaseCore):
                     current = self._remember_holder(answer)
                     if not in_line:
                         in_line = True
+                        self._refuse_deadlock(answer)
                         client.keeper.start_heartbeat(self, answer.remaining_ms, answer.holder)
                         client.emit("waiting", self.identity.shown, answer.fence, detail=_holder_or_reason(answer))
                     self._refuse_if_withdrawn()
                     sleep_ms = trust.recheck_after_ms(answer.position or 0, answer.remaining_ms, self.ttl_ms)
                     if current:  # otherwise the engine has restarted: request again at once
-                        next_answer = await self._sleep(min(until_ns, clock.now_ns() + sleep_ms * NS_PER_MS))
+                        wake_ns = min(until_ns, clock.now_ns() + sleep_ms * NS_PER_MS)
+                        next_answer = await self._sleep(self._warn_of_own_lease(answer, began_ns, wake_ns))
                         self._refuse_if_withdrawn()
                 if next_answer is None:
                     next_answer = await self._send_request(until_ns, give_up_ns)
@@ -188,6 +201,33 @@ class AcquireSteps(LeaseCore):
             raise Closed
         self._granted(answer.fence, sent_ns)
         return True
+
+    def _refuse_deadlock(self, answer: Busy) -> None:
+        """Raise `Deadlock` if this thread or task holds the lease in an open block."""
+        if not self.caller or not self._is_own_process(answer):
+            return
+        for lease in self.client.keeper.live_leases():
+            if lease.in_block and lease.caller == self.caller and lease.fence_or_none == answer.fence:
+                raise Deadlock(self.name, answer.fence)
+
+    def _warn_of_own_lease(self, answer: Busy, began_ns: int, wake_ns: int) -> int:
+        """Return when to wake, at most `wake_ns`: after 5 s, log a warning if this process itself holds the lease."""
+        client, warn_ns = self.client, began_ns + _OWN_LEASE_NS
+        now_ns = client.clock.now_ns()
+        if now_ns >= warn_ns:
+            if client.may_warn_of_own_lease(now_ns) and self._is_own_process(answer):
+                log.warning(
+                    "holdfast: a caller waits for lease %r since %.1f s, and this process itself holds it (fence %s); "
+                    "if the caller also waits for that holder, neither ends",
+                    readable(self.name),
+                    (now_ns - began_ns) / NS,
+                    answer.fence,
+                )
+            return wake_ns
+        return min(wake_ns, warn_ns) if self._is_own_process(answer) else wake_ns
+
+    def _is_own_process(self, answer: Busy) -> bool:
+        return bool(answer.holder) and Holder.unpacked(answer.holder)[:3] == self.client.holder[:3]
 
     def _refuse_if_withdrawn(self) -> None:
         """Raise `Closed` if the client closes, or if the caller gave up this acquire from another thread."""

@@ -74,8 +74,11 @@ class LockManyBase:
             del self._entered[caller]
         return group
 
-    def _new_leases(self) -> list[LeaseBase]:
-        return [lock.new_lease() for lock in self._locks]
+    def _new_leases(self, caller: int) -> list[LeaseBase]:
+        leases = [lock.new_lease() for lock in self._locks]
+        for lease in leases:
+            lease.caller = caller
+        return leases
 
     async def _acquire_all(self, leases: list[LeaseBase], wait_ns: int | None) -> None:
         """Acquire every lease, in the order of the names; if one of them cannot be had, release the others."""

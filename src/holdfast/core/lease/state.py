@@ -88,6 +88,8 @@ class LeaseCore:
 
     # The values of a new lease. They are class attributes, because most leases never change most of them.
     state: LeaseState = ENDED  # until `__init__` has finished: an interrupted `__init__` makes no lease
+    caller = 0  # the id of the thread or task that acquired the lease, if it is the lease of a lock
+    in_block = False  # true while an open block holds the lease: only the same thread or task ends it
     withdrawn = False  # true once the caller has given up its acquire from another thread
     delivered = False  # true once a caller has the lease; before that, an error undoes the lease
     _unit = "item"  # of a pool; for errors

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 import holdfast
-from holdfast import InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, errors
+from holdfast import Deadlock, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, errors
 from holdfast.errors import ReplyLost, Unavailable
 from holdfast.testing.clock import ManualClock
 
@@ -234,7 +234,7 @@ def test_every_duration_may_be_a_timedelta(face):
     """Every setting accepts seconds or a timedelta."""
     client = face.connect(fence_memory=timedelta(minutes=2))
     lock = client.lock("x", ttl=timedelta(seconds=2), timeout=timedelta(milliseconds=10))
-    with lock as lease:
+    with face.connect().lock("x", ttl=timedelta(seconds=2)) as lease:
         assert lease.ttl == 2
         assert not lease.lost.wait(timedelta(milliseconds=1))
         with pytest.raises(NotAcquired):
@@ -262,6 +262,7 @@ ERRORS = [
     Unavailable("redis", "no permission"),
     ReplyLost("redis", "reply lost"),
     NotAcquired("x", holder="ann", fence=7, waited=0.5, remaining=1.5),
+    Deadlock("x", 7),
     NotAcquired("x", reason="undone"),
     NotAcquired("x", reason="owned", holder="ann", fence=7, queue="jobs"),
     LeaseLost("x", 7, "broken", detail="by hand", result={"a": 1}),

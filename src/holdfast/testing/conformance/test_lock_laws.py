@@ -1,8 +1,10 @@
 """Leases may change threads; a reentrant lock counts per thread or task; a decorator builds names from arguments."""
 
+import logging
+
 import pytest
 
-from holdfast import InvalidConfig, InvalidName, LeaseLost, NotAcquired
+from holdfast import Deadlock, InvalidConfig, InvalidName, LeaseLost, NotAcquired
 from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
@@ -33,16 +35,38 @@ def test_a_lease_can_be_used_as_a_block(face):
 
 
 def test_a_lock_is_not_reentrant_unless_asked(face):
-    """A second attempt of the same thread is refused like any other: the lock counts nothing silently."""
+    """A thread or task that waits for its own block would wait for ever: it gets an error at once."""
     client = face.connect()
-    lock = client.lock("x", timeout=0.1)
-    with lock:
+    lock = client.lock("x", timeout=60)
+    with lock as lease:
         assert lock.try_acquire() is None
-        with pytest.raises(NotAcquired), lock:
-            pass
-        assert client.show("x").holder is not None
+        with pytest.raises(NotAcquired):
+            lock.acquire(timeout=0)
+        for wait in (lock.acquire, lock.__enter__, client.lock("x").acquire, client.lock_many(["x", "y"]).acquire):
+            with pytest.raises(Deadlock, match="reentrant=True") as refusal:
+                wait()
+            assert (refusal.value.fence, refusal.value.retryable) == (lease.fence, False)
+        lease.check()
+        eventually(lambda: client.show("x").waiters == ())
 
     assert client.show("x").holder is None
+    assert client.show("y").holder is None
+
+
+@together
+def test_a_wait_for_another_block_of_this_process_is_no_deadlock(face):
+    """Another thread or task ends its block by itself; after 5 s the log says that this process holds the lease."""
+    client, lines = face.connect(), []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("holdfast").addHandler(handler)
+    name = f"slow {face.unique}"
+    with client.lock(name):
+        waiting = face.start(lambda: client.lock(name).acquire(timeout=30))
+        eventually(lambda: any(name in line and "this process itself holds it" in line for line in lines), 15)
+        assert not waiting.done()
+    waiting.result().release()
+    logging.getLogger("holdfast").removeHandler(handler)
 
 
 def test_a_reentrant_lock_counts_and_the_engine_sees_one_lease(face):
