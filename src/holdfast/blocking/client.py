@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -508,4 +511,31 @@ def connect(
     except BaseException:
         run(client.close(0))
         raise
+    if client.engine.name != "memory":  # memory:// does no I/O
+        client.check_caller = functools.partial(_warn_in_event_loop, client)
     return Holdfast(client)
+
+
+@functools.cache
+def _running_loop() -> Callable[[], object]:
+    from asyncio import _get_running_loop  # noqa: PLC0415 - only for programs that have imported asyncio
+
+    return _get_running_loop
+
+
+def _warn_in_event_loop(client: _client.Client) -> None:
+    """Warn, once per client, if a blocking call runs on the thread of a running event loop: it stops the loop."""
+    if "asyncio" not in sys.modules or _running_loop()() is None:
+        return
+    import inspect  # noqa: PLC0415 - slow to import, and needed once
+
+    client.check_caller = None
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("holdfast."):
+        frame, level = frame.f_back, level + 1  # the first frame outside of the package made the call
+    warnings.warn(
+        "a blocking call of holdfast stops the running event loop. Use the asyncio face: "
+        "`hf = await holdfast.aio.connect(...)`, then `async with hf.lock(...)`",
+        RuntimeWarning,
+        stacklevel=level,
+    )

@@ -98,6 +98,8 @@ class Client:
         self.rwlock_modes: MutableMapping[str, weakref.WeakSet[Any]] = weakref.WeakValueDictionary()
         self.state = OPEN
         self.is_open = True  # the same as `state is OPEN`, for the hot path
+        # Warns about blocking calls in an event loop; the blocking face sets it.
+        self.check_caller: Callable[[], object] | None = None
         self._wakers: list[Waker] = []
         self._closing_hooks: list[Callable[[], object]] = []
         self._left: tuple[str, ...] = ()
@@ -139,6 +141,8 @@ class Client:
         """Register a token before its first byte is sent; raise `Closed` if the client is closing."""
         # Register first, then look at the state: `close` sets the state first, and then looks for registered leases.
         self.keeper.leases[lease.token] = weakref.ref(lease)
+        if self.check_caller is not None:
+            self.check_caller()
         if not self.is_open:
             self.keeper.forget(lease)
             raise Closed
@@ -180,6 +184,8 @@ class Client:
     async def send(self, command: Command) -> Answer:
         """Send one command that belongs to no lease, once, and return its answer."""
         self.refuse_if_closed()
+        if self.check_caller is not None:
+            self.check_caller()
         try:
             answer = self.transport.apply(command)
             return answer if isinstance(answer, Ready) else await answer

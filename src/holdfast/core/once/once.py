@@ -2,7 +2,7 @@
 
 While the work runs, the caller holds a lease, which the keeper renews like any other. A success releases the lease and
 stores a marker, in one step; a failure only releases. So a crash blocks the key for the lease's ttl, not for the
-window, and the sender's next try can succeed. The marker contains the result of the work, if JSON can encode it, and a
+window, and the sender's next try can succeed. The marker contains the result of the work, which JSON must encode, and a
 digest of the payload: the same key with another payload is a mistake, not a duplicate.
 """
 
@@ -17,9 +17,9 @@ from holdfast.core.lease.lease import CombinedLease, LeaseBase
 from holdfast.core.lease.state import PENDING
 from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
-from holdfast.errors import InvalidConfig, NotFound, PayloadMismatch
+from holdfast.errors import InvalidConfig, PayloadMismatch
 from holdfast.names import Holder, checked_name, name_of
-from holdfast.observer import DEBUG, debugging, log
+from holdfast.observer import DEBUG, debugging
 from holdfast.text import size_of
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ class OnceClaimBase(CombinedLease, LeaseBase):
     def result(self) -> Any:
         """The result of the work. Set it inside the block to store it for later callers."""
         if self._earlier is not None:
-            if "result" not in self._earlier:
-                raise NotFound(self.name, "stored result: the work was done, but its result could not be stored")
-            return self._earlier["result"]
+            return self._earlier.get("result")
         return self._result
 
     @result.setter
@@ -164,7 +162,11 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         if self._earlier is not None:
             return
         if error is None:
-            self._store_success()
+            try:
+                self._store_success()
+            except InvalidConfig as refused:
+                await self.leave_steps(refused)  # the key is free again, and not marked as done
+                raise
         await self.leave_steps(error)
 
     def _store_success(self) -> None:
@@ -173,18 +175,23 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         self.end_with = lambda release: FinishOnce(release, mark)
 
     def _marker(self) -> str:
+        """Return the marker as JSON; raise `InvalidConfig` for a result that a later caller could not get."""
         import json  # noqa: PLC0415 - needed only for a success
 
-        fields = {"payload": self._options.digest, "fence": self.fence_or_none}
+        fields = {"payload": self._options.digest, "fence": self.fence_or_none, "result": self._result}
+        kind = type(self._result).__name__
         try:
-            marker = json.dumps({**fields, "result": self._result}, separators=(",", ":"))
-            if len(marker) <= MARKER_MAX_BYTES:
-                return marker
-            why = f"it has more than {MARKER_MAX_BYTES} bytes as JSON"
+            marker = json.dumps(fields, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
-            why = str(error)
-        log.warning("the result of %r is not stored for later callers: %s", self.name, why)
-        return json.dumps(fields, separators=(",", ":"))
+            rule = f"JSON cannot encode it ({error}); return None or a plain value. The key is not marked as done"
+            raise InvalidConfig(f"result of {self.name!r}", kind, rule) from None
+        if len(marker) > MARKER_MAX_BYTES:
+            rule = (
+                f"it has {len(marker)} bytes as JSON, and the maximum is {MARKER_MAX_BYTES}; store it elsewhere and "
+                "return a reference. The key is not marked as done"
+            )
+            raise InvalidConfig(f"result of {self.name!r}", kind, rule)
+        return marker
 
 
 def digest_of(payload: Any) -> str:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, PayloadMismatch
+from holdfast import Closed, InvalidConfig, InvalidName, LeaseLost, NotAcquired, PayloadMismatch
 from holdfast.commands import Acquire, BeginOnce, FinishOnce, MarkDone, Released, ReleaseLease, Undo, WaiterHeartbeat
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import passing, together, until_waiters
@@ -301,17 +301,16 @@ def test_the_lease_of_long_work_is_renewed(timed):
     assert once.seen("42")
 
 
-def test_a_result_that_cannot_be_stored_is_returned_once(face):
-    """The work stays done; a later call raises `NotFound` because its result could not be stored."""
+def test_a_result_that_cannot_be_stored_is_an_error_of_the_first_call(face):
+    """The first caller learns of it, and not the second; the key is not marked as done, so a retry can succeed."""
     once = face.connect().once("payments")
-    thing = object()
-
-    assert once.call("42", Work(thing)) is thing
-    assert once.call("43", Work("x" * 70_000)) == "x" * 70_000
-    for key in ("42", "43"):
-        assert once.seen(key)
-        with pytest.raises(NotFound):
-            once.call(key, Work())
+    for result, rule in ((object(), "JSON cannot encode it"), ("x" * 70_000, "the maximum is 65536")):
+        with pytest.raises(InvalidConfig, match=rule) as refusal:
+            once.call("42", Work(result))
+        assert type(result).__name__ in str(refusal.value)
+        assert not once.seen("42")
+    assert once.call("42", Work("small")) == "small"
+    assert once.call("42", Work("never called")) == "small"
 
 
 def test_a_decorated_function_runs_once_for_each_key(face):
