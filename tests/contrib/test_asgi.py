@@ -317,3 +317,19 @@ def test_the_same_id_with_another_content_event_or_sender_is_no_duplicate(recipe
         assert recipe(scoped({**headers, name: "other"}), body) != key
     assert len({other(scoped(headers), body) for other in SENDERS}) == len(SENDERS)
     assert math.ceil(len(key.encode()) / 100) == 1, "short enough for any name"
+
+
+@pytest.mark.parametrize("make", [Starlette, fastapi.FastAPI], ids=["starlette", "fastapi"])
+def test_readiness_at_a_route_answers_without_a_redirect(make):
+    """A probe of a load balancer follows no redirect."""
+
+    async def statuses(url):
+        connection, app = Connection(url), make()
+        app.add_route("/ready", Readiness(connection))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            answer = await client.get("/ready")
+        await connection.close()
+        return answer.status_code
+
+    assert asyncio.run(statuses("memory://")) == 200
+    assert asyncio.run(statuses("redis://127.0.0.1:1")) == 503
