@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,67 @@ def test_an_interrupt_at_any_line_leaves_no_consumer_and_no_message_behind(work)
         lambda: not [each for each in threading.enumerate() if each.name == "holdfast-handler"],
         what="no handler threads",
     )
+
+
+ASYNCIO_PROGRAM = """
+import asyncio, signal, sys, time
+import holdfast.aio
+
+
+async def main():
+    hf = await holdfast.aio.connect("memory://")
+    queue = hf.queue("jobs", max_attempts=2)
+    await queue.publish("x")
+
+    async def handle(message):
+        print("begun", flush=True)
+        while True:
+            time.sleep(0.01)  # the signal strikes here: the loop has no turn
+
+    try:
+        await queue.worker(handle, grace=0).run()
+    finally:
+        now = await queue.stats()
+        print(now.ready, now.dead, now.counts.get("retried", 0), flush=True)
+        await hf.close()
+
+
+{run}
+"""
+RUN = "asyncio.run(main())"
+LOOP = """
+loop = asyncio.new_event_loop()
+task = loop.create_task(main())
+try:
+    loop.run_until_complete(task)
+except KeyboardInterrupt:
+    task.cancel()
+    try:
+        loop.run_until_complete(task)
+    except asyncio.CancelledError:
+        sys.exit(130)
+"""
+ON_TERM = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+
+
+@pytest.mark.finding("T5")
+@pytest.mark.parametrize(
+    ("run", "signals", "code"),
+    [(RUN, [signal.SIGINT] * 2, None), (LOOP, [signal.SIGINT], 130), (ON_TERM + RUN, [signal.SIGTERM], 7)],
+    ids=["Ctrl-C twice", "Ctrl-C in a loop of the program", "SIGTERM with a handler"],
+)
+def test_a_signal_in_a_coroutine_handler_still_stops_the_program(run, signals, code):
+    """Only the handler's own exit is a failed attempt: a signal is about the program, not about the message."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ASYNCIO_PROGRAM.format(run=run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "begun\n"
+        for each in signals:
+            process.send_signal(each)
+            time.sleep(0.3)  # two signals of one kind at once are one signal
+        printed, errors = process.communicate(timeout=30)
+    assert printed == "1 0 0\n", errors
+    assert process.returncode == (-signal.SIGINT if code is None else code), errors

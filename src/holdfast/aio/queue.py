@@ -20,6 +20,7 @@ from holdfast.core.queue.message import MessageBase
 from holdfast.core.queue.partitions import PartitionedQueueBase
 from holdfast.core.queue.queue import NORMAL, QueueBase, checked_options
 from holdfast.core.queue.worker import GRACE_S, WorkerBase, WorkerCore, checked_concurrency
+from holdfast.interrupts import is_of_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -133,6 +134,15 @@ class _TaskRunner:
         task.add_done_callback(partial(self._ended, entry, done))
 
     async def _handle(self, message: Any, running: int) -> BaseException | None:
+        try:
+            return await self._handled(message, running)
+        except (KeyboardInterrupt, SystemExit) as error:
+            # A task that raises these ends the whole loop, as Ctrl-C should; a handler that exits has failed.
+            if is_of_signal(error):
+                raise
+            return error
+
+    async def _handled(self, message: Any, running: int) -> BaseException | None:
         if self._is_coroutine:
             await awaitable(self._handler, self._handler(message))
             return None

@@ -81,6 +81,44 @@ def test_a_handler_that_exits_has_failed():
     client.close()
 
 
+EXITS = {"exit": lambda: sys.exit(3), "interrupt": lambda: _raise(KeyboardInterrupt("by hand"))}
+
+
+@pytest.mark.finding("T5")
+@pytest.mark.parametrize("is_coroutine", [True, False], ids=["coroutine", "plain function"])
+def test_a_coroutine_that_exits_has_failed(is_coroutine):
+    """A task that raises `SystemExit` would end the event loop, and every worker in it."""
+
+    async def main():
+        client = await holdfast.aio.connect("memory://")
+        queue = client.queue("jobs of exiting coroutines", max_attempts=2, backoff=SOON)
+        await queue.publish_many([*EXITS, "good"])
+        done = []
+
+        def handle(message):
+            EXITS.get(message.body, lambda: None)()
+            done.append(message.body)
+
+        async def handle_in_loop(message):
+            await asyncio.sleep(0)
+            handle(message)
+
+        worker = queue.worker(handle_in_loop if is_coroutine else handle, concurrency=1, grace=1)
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(20):
+            while (await queue.stats()).dead < len(EXITS):
+                await asyncio.sleep(0.01)
+        worker.stop()
+        await running
+        dead_letters = {dead_letter.body: dead_letter.error for dead_letter in await queue.dlq.list()}
+        received = (await queue.stats()).counts["received"]
+        await client.close()
+        return dead_letters, received, done
+
+    errors = {"exit": "SystemExit(3)", "interrupt": "KeyboardInterrupt('by hand')"}
+    assert asyncio.run(main()) == (errors, 5, ["good"])
+
+
 def test_a_bad_delay_is_refused_where_it_is_written():
     """So its traceback shows the line."""
     for say in (lambda: Retry(-1), lambda: Retry("later"), lambda: Release(None)):
