@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from holdfast.errors import Unavailable
+from holdfast.interrupts import raise_if_of_signal
 
 # The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all other characters as
 # they are.
@@ -98,6 +99,7 @@ KNOWN_ERRORS = frozenset(_REASONS)
 
 def unavailable_error(engine: str, error: OSError) -> Unavailable:
     """Return the `Unavailable` for an error of the operating system: which path, and what is wrong with it."""
+    raise_if_of_signal(error)
     where = f"{error.filename!s}: " if error.filename else ""
     reason = _REASONS.get(error.errno or 0, "unreachable")
     uid = f" (as user {os.geteuid()})" if reason == "no permission" else ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import InvalidConfig, InvalidName
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.text import DEPTH_MAX, is_deep
 
 NAME_MAX_BYTES = 512
@@ -110,7 +111,8 @@ class Holder(NamedTuple):
         try:
             fields = json.loads(text)
             holder = cls(*(fields[name] for name in cls._fields))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise_if_of_signal(error)
             return cls(host=text[:80], pid=0, start=0)
         kinds = (isinstance(value, kind) for value, kind in zip(holder, (str, int, int, str, dict), strict=True))
         return holder if all(kinds) and not is_deep(holder.info) else cls(host=text[:80], pid=0, start=0)
@@ -134,7 +136,8 @@ def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
 
     try:
         size = len(json.dumps(info, ensure_ascii=False).encode())
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError) as error:
+        raise_if_of_signal(error)
         raise InvalidConfig("info", info, "it must be a dictionary that JSON can encode") from None
     if size > INFO_MAX_BYTES or not isinstance(info, dict | None) or is_deep(info):
         rule = (
@@ -157,5 +160,6 @@ def _process_start(pid: int) -> int:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[19])
-    except (OSError, IndexError, ValueError):
+    except (OSError, IndexError, ValueError) as error:
+        raise_if_of_signal(error)
         return 0

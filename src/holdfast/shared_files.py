@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.host import NETWORK, filesystem
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class Folder:
         try:
             os.mkdir(name, self.folder_mode & 0o777, dir_fd=self.descriptor)
         except OSError as error:
+            raise_if_of_signal(error)
             raise _named(error, f"{self.path}/{name}") from None
         descriptor = _open(name, _FOLDER, self.descriptor, self.path)
         try:
@@ -235,6 +237,7 @@ class Folder:
         try:
             os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=target.descriptor)
         except OSError as error:
+            raise_if_of_signal(error)
             raise _named(error, f"{target.path}/{new}") from None
 
     def symlink(self, name: str, target: str) -> None:
@@ -252,13 +255,13 @@ class Folder:
 
     def remove_tree(self, name: str) -> None:
         """Remove a directory with all its content, or a file; follow no link, and raise no error."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self.remove(name)
         shutil.rmtree(name, ignore_errors=True, dir_fd=self.descriptor)
 
     def drop_folder(self, name: str, files: Iterable[str]) -> None:
         """Remove a directory with these files, if it contains nothing else; raise no error."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             drop_folder(name, self.descriptor, files)
 
     def sync(self) -> None:
@@ -380,7 +383,7 @@ def drop_folder(name: str, parent: int, files: Iterable[str]) -> None:
     folder = open_folder(name, parent)
     try:
         for each in files:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 unlink(each, folder)
     finally:
         os.close(folder)
@@ -399,7 +402,7 @@ def retry_denied(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
             return make()
         time.sleep(_NAP_S)
         for folder in folders:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     return make()
 
@@ -409,6 +412,7 @@ def _open(name: str, flags: int, parent: int, path: str, mode: int = 0o600) -> i
     try:
         return os.open(name, flags, mode, dir_fd=parent)
     except OSError as error:
+        raise_if_of_signal(error)
         if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
             raise _named(error, f"{path}/{name}") from None
         # The kernel refused the kind of the entry: say which kind it is, and whose.

@@ -23,16 +23,17 @@ class Interrupt(KeyboardInterrupt):
 
 
 class InterruptAt:
-    """Raise `Interrupt` in this thread at the n-th line of the library that runs in the block.
+    """Raise `error` in this thread at the n-th line of the library that runs in the block.
 
     `skip` are functions whose first line is left out; `among` the directories of the library whose lines count. `where`
     shows afterwards which line it was, or that there was none.
     """
 
-    def __init__(self, number, among=("",)):
+    def __init__(self, number, among=("",), error=Interrupt):
+        self._error = error
         self.skip = frozenset()
         self._among = tuple(SOURCE + each for each in among)
-        self._left = number
+        self.left = number
         self._before = {}
         self.where = None
 
@@ -52,11 +53,11 @@ class InterruptAt:
             before, self._before[frame] = self._before.get(frame), frame.f_lineno
             first_of_skipped = before is None and code.co_qualname in self.skip
             if not first_of_skipped and not out_of_reach(code.co_filename, before, frame.f_lineno):
-                self._left -= 1
-                if self._left < 0:
+                self.left -= 1
+                if self.left < 0:
                     self.where = f"{code.co_filename.removeprefix(SOURCE)}:{frame.f_lineno} {code.co_qualname}"
                     self._before.clear()
-                    raise Interrupt(self.where)
+                    raise self._error(self.where)
         elif event == "return":
             self._before.pop(frame, None)
         return self._trace

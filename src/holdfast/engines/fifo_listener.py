@@ -6,12 +6,12 @@ token and wakes the waiter. A lost wake-up costs time, never correctness: the ke
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import threading
 from typing import TYPE_CHECKING
 
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ def wake_session(folder: Folder, name: str, token: str) -> None:
     """Wake the waiter with this token in a session of another process, which has the pipe with this name."""
     try:
         pipe = folder.open_wakeups(name)
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return  # no listener: the client is dead, or has not opened its pipe yet and will send its command again
     try:
         os.write(pipe, token.encode() + b"\n")
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return  # the pipe is full of other wake-ups
     finally:
         os.close(pipe)
@@ -70,7 +72,8 @@ class FifoListener:
                 return False
             try:
                 descriptor = os.pidfd_open(pid)
-            except OSError:
+            except OSError as error:
+                raise_if_of_signal(error)
                 reported = pid in self._absent
                 self._absent.add(pid)
                 return not reported
@@ -104,7 +107,7 @@ class FifoListener:
             self._thread.join()
         is_open = self._pipe >= 0
         self._close_all()
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if is_open:  # otherwise the name may be a file of another user
                 self._folder.remove(self._name)
 
@@ -145,6 +148,7 @@ class LazyFifoListener:
                 self._listener = listener
             except OSError as error:
                 listener.close()
+                raise_if_of_signal(error)
                 self.failed, trouble = True, error
             except BaseException:
                 listener.close()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.config import server_hint
 from holdfast.engines.interface import EngineDriver
 from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -51,6 +52,7 @@ def open_engine(settings: Settings) -> Engine:
     except HoldfastError:
         raise
     except Exception as error:
+        raise_if_of_signal(error)
         # A driver imports its engine when it opens it, so a missing library may show only now.
         if settings.scheme in ENGINES or not _is_import_failure(error):
             raise
@@ -87,6 +89,7 @@ def _loaded(entry: EntryPoint, url: str) -> EngineDriver:
     try:
         driver: Any = entry.load()
     except Exception as error:
+        raise_if_of_signal(error)
         raise _not_importable(entry, url, error) from error
     if not isinstance(driver, EngineDriver):
         what = f"{entry.value} of the package {_package(entry)}"
@@ -142,7 +145,8 @@ def _is_group_used(path: tuple[str, ...]) -> bool:
 def _metadata_in(folder: str) -> list[str]:
     try:
         return [each for each in os.listdir(folder) if each.endswith(_METADATA)]
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return []  # there is no folder, or this user may not read it
 
 
@@ -150,5 +154,6 @@ def _registers(metadata: str) -> bool:
     try:
         with open(f"{metadata}/entry_points.txt", "rb") as file:
             return _HEADING in file.read()
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return False

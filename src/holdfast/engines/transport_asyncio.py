@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.engines.transport import BaseTransport
 from holdfast.errors import InvalidConfig
+from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +47,8 @@ class AsyncioWaker:
             async with asyncio.timeout(self._clock.timeout_s(until_ns)):
                 await self._event.wait()
             self._event.clear()
-        except TimeoutError:
+        except TimeoutError as error:
+            raise_if_of_signal(error)
             return
         finally:
             stop()

@@ -22,6 +22,7 @@ from holdfast.clock import NEVER_NS, SYSTEM, Seconds, timeout_ns
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.guards import file_locks
 from holdfast.host import unavailable_error
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
 from holdfast.shared_files import Folder
 
@@ -108,8 +109,8 @@ class FileGuard:
             record = json.loads(text)
             if record["v"] == _LAYOUT:
                 return stamp_of(Stamp(record["fence"], record["token"]))
-        except (ValueError, LookupError, TypeError):
-            pass
+        except (ValueError, LookupError, TypeError) as error:
+            raise_if_of_signal(error)
         record_path = self.path.with_name(self._record)
         raise Unavailable(str(self.path), UnavailableReason.CORRUPT, f"{record_path} is not a record of this version")
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from holdfast import failpoints
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.host import unavailable_error
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import is_unicode, new_token
 from holdfast.shared_files import Folder, UntrustedFile, open_file, opened, retry_denied
 
@@ -94,13 +95,13 @@ class BuildDir:
         found = self.find()
         if found is None:
             for folder in (self.directory, self.path.parent, self.path):
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     os.listdir(folder)
             found = self.find()
         return found
 
     def _find_by_pointer(self) -> BuildResult | None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             numbers = [entry for entry in os.listdir(self.path) if entry.startswith(_POINTER)]
             for newest in sorted(numbers, reverse=True):
                 found = self._read(self.path / newest.removeprefix(_POINTER), self.path / newest)
@@ -120,7 +121,8 @@ class BuildDir:
             if error.planted:
                 raise unavailable_error("directory", error) from error
             return None
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            raise_if_of_signal(error)
             return None
 
     def _opened(self, path: Path, *, make: bool = False) -> AbstractContextManager[Folder]:
@@ -159,7 +161,7 @@ class BuildDir:
         """Return the path of a published build below this path that is no part of a build of this key."""
         if self._relocatable:
             return None if self.find() is not None else _build_below(self.path)
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for entry in os.listdir(self.path):
                 is_numbered = entry.isdecimal() and len(entry) <= _PART_MAX
                 tree = BuildDir(self.directory, f"{self.key}/{entry}", relocatable=True) if is_numbered else None
@@ -176,7 +178,7 @@ class BuildDir:
         """Create a private directory to build in; remove the leftovers of earlier builders of this key."""
         try:
             path, lock = retry_denied(partial(self._make_staging_dir, fence), *self._parents())
-            with contextlib.suppress(OSError):  # a filesystem without flock: only the fence identifies leftovers
+            with suppress(OSError):  # a filesystem without flock: only the fence identifies leftovers
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise unavailable_error("directory", error) from error
@@ -256,7 +258,7 @@ class BuildDir:
         if self._outer_build() is not None:
             self._move(self.path, tree)
             for parent in self.path.parents[: self.key.count("/")]:
-                with contextlib.suppress(OSError), self._opened(parent.parent) as folder:
+                with suppress(OSError), self._opened(parent.parent) as folder:
                     folder.drop_folder(parent.name, ())  # this builder may have created it inside the other build
             self._check_neighbours()
         built = self._built(self.path, record)
@@ -268,6 +270,7 @@ class BuildDir:
         try:
             self._move(tree, self.path)
         except OSError as error:
+            raise_if_of_signal(error)
             if error.errno in _TAKEN:
                 return False
             raise
@@ -280,7 +283,7 @@ class BuildDir:
             folder.move(path.name, new.name, to)
 
     def _remove(self, path: Path) -> None:
-        with contextlib.suppress(OSError), self._opened(path.parent) as folder:
+        with suppress(OSError), self._opened(path.parent) as folder:
             folder.remove_tree(path.name)
 
     def _move_away(self, bad: BuildResult | None, fence: int) -> None:
@@ -300,7 +303,7 @@ class BuildDir:
 
     def _put_back(self, away: Path) -> None:
         """Move a tree with a complete build back to its place; keep it where it is if the place is taken."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._move(away, self.path)
 
     def _publish_by_pointer(self, tree: Path, record: dict[str, Any]) -> BuildResult:
@@ -367,13 +370,15 @@ def _is_in_use(tree: Path) -> bool:
     try:
         with opened(tree.parent) as folder:
             descriptor = open_file(tree.name, folder.descriptor)
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return False
     finally:
         os.close(descriptor)

@@ -8,7 +8,6 @@ mount, so the names of leases contain it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from holdfast.config import url_of
 from holdfast.core.inspection import lease_info
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import unavailable_error
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import new_token
 from holdfast.shared_files import opened, retry_denied
 
@@ -56,6 +56,7 @@ def read(directory: Path) -> LockDomain | None:
             raise InvalidConfig("directory", str(directory), rule)
         return LockDomain(str(marker["id"]), str(marker["engine"]), str(marker["place"]))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise_if_of_signal(error)
         if isinstance(error, InvalidConfig):
             raise
         rule = f"its marker {MARKER} cannot be read; repair it, or stop all users of the directory and remove it"
@@ -107,6 +108,7 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
     try:
         retry_denied(partial(_publish, directory, draft, text.encode()), directory)
     except OSError as error:
+        raise_if_of_signal(error)
         # The first process removes all drafts; on a network filesystem, even the draft that this process is writing.
         found = read(directory)
         if found is not None:
@@ -127,13 +129,13 @@ def _publish(directory: Path, draft: str, text: bytes) -> None:
         try:
             folder.link(draft, MARKER)
         finally:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 folder.remove(draft)
 
 
 def tidy(directory: Path) -> None:
     """Remove drafts of the marker. The marker exists by now, so no draft can become it any more."""
-    with contextlib.suppress(OSError), opened(directory) as folder:
+    with suppress(OSError), opened(directory) as folder:
         for entry in folder.names():
             if entry.startswith(f"{MARKER}."):
                 folder.check(entry, folder.status(entry))

@@ -18,6 +18,7 @@ from holdfast.core.lease.state import PENDING
 from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, PayloadMismatch
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import Holder, checked_name, name_of
 from holdfast.observer import DEBUG, debugging
 from holdfast.text import size_of
@@ -183,6 +184,7 @@ class OnceClaimBase(CombinedLease, LeaseBase):
         try:
             marker = json.dumps(fields, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
+            raise_if_of_signal(error)
             rule = f"JSON cannot encode it ({error}); return None or a plain value. The key is not marked as done"
             raise InvalidConfig(f"result of {self.name!r}", kind, rule) from None
         if len(marker) > MARKER_MAX_BYTES:
@@ -204,7 +206,8 @@ def digest_of(payload: Any) -> str:
     if not isinstance(payload, bytes | bytearray):
         try:
             payload = json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError) as error:
+            raise_if_of_signal(error)
             raise InvalidConfig(
                 "payload", size_of(payload), "it must be bytes, or a value that JSON can encode"
             ) from None

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import InvalidConfig
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import is_unicode
 from holdfast.text import is_deep, size_of
 
@@ -57,6 +58,7 @@ def encoded(codec: Codec, body: Any) -> bytes:
     try:
         data = codec.encode(body)
     except Exception as error:
+        raise_if_of_signal(error)
         why = codec_error(codec, error)
     if why is not None:  # raised here, so that no error behind this one has the body
         raise InvalidConfig("body", size_of(body), f"the queue's codec cannot encode it: {why}")
@@ -80,7 +82,8 @@ def shown_body(codec: Codec, message: StoredMessage) -> Any:
     """Return the body for people to read; its bytes if the codec cannot decode it, or if it is nested too deep."""
     try:
         body = codec.decode(message.body)
-    except Exception:
+    except Exception as error:
+        raise_if_of_signal(error)
         return message.body
     return message.body if is_deep(body) else body
 
@@ -116,7 +119,8 @@ def shown_headers(packed: str) -> dict[str, str]:
     """Return the headers for people to read; if they cannot be parsed, their text under the name `unreadable`."""
     try:
         return unpacked_headers(packed)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError) as error:
+        raise_if_of_signal(error)
         return {"unreadable": packed}
 
 

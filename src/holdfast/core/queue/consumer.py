@@ -30,6 +30,7 @@ from holdfast.core.queue.session import ConsumerSession
 from holdfast.core.resend import PATIENT, WIRE_NS, resend
 from holdfast.core.step import answer_of
 from holdfast.errors import LASTING, UNKNOWN, Closed, InvalidConfig, LeaseLost, Unavailable
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import LABEL_MAX, is_unicode
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ class ConsumerCore:
     def quarantine_max(self, now_ns: int) -> int:  # noqa: ARG002
         """Return how many messages in quarantine to accept: one, if the consumer holds no other message."""
         return int(not self.held)
+
+    def answer_until_ns(self, now_ns: int) -> int | None:  # noqa: ARG002
+        """Return until when to wait for the answer to a fetch; `None` for the wire timeout."""
+        return None
 
     def _lanes(self) -> tuple[str, ...]:
         """Return all lanes: the first by `_FIRST_LANES`, the others by urgency."""
@@ -256,8 +261,24 @@ class ConsumerCore:
         until_ns = NEVER_NS if wait_ns is None else client.clock.now_ns() + wait_ns
         if not self._entered:
             raise RuntimeError(f"consumer {self.name!r} receives messages only inside its `with` block")
-        if not await self._trust_buffer(until_ns):
-            return []
+        taken: list[Delivered] = []
+        try:
+            if await self._trust_buffer(until_ns):
+                await self._fill_buffer(until_ns)
+                taken.extend(self._buffer.popleft() for _ in range(min(most, len(self._buffer))))
+            for each in taken:
+                each.held.returned = True
+            return [each.message for each in taken]
+        except BaseException:
+            for each in taken:
+                each.held.returned = False
+            # The program may go on with this consumer: the next call returns the messages that it has not got.
+            self._buffer = deque(each for each in self.held.values() if not each.held.returned)
+            raise
+
+    async def _fill_buffer(self, until_ns: int) -> None:
+        """Fetch until there is a message, the timeout is over, or the consumer stops."""
+        client = self.queue.client
         while not self._buffer and self._entered and not self._stopped:
             room = self.prefetch - len(self.held)
             if room <= 0:
@@ -270,7 +291,6 @@ class ConsumerCore:
                 break
             if not self._stopped:
                 await self.sleep(result, until_ns)
-        return [self._buffer.popleft().message for _ in range(min(most, len(self._buffer)))]
 
     async def _trust_buffer(self, until_ns: int) -> bool:
         """Wait until the engine has answered whether the consumer still holds the buffered messages; drop them if not.
@@ -327,15 +347,15 @@ class ConsumerCore:
             command = Receive(queue.name, session.token, min(most, BATCH_MAX), *details, self._seen_fence)
             self.answer_may_be_lost = True  # until the answer arrives
             session.delivered = True  # before this line, an interrupt undoes the session
-            answer = await answer_of(client.transport.apply(command))
+            answer = await answer_of(client.transport.apply(command, self.answer_until_ns(now_ns)))
         except Unavailable as error:
             if error.reason in LASTING:
                 raise
             client.emit("unavailable", queue.name, detail=str(error))
             now_ns = client.clock.now_ns()
             return FetchResult([], None, now_ns + jittered(PATIENT.longest_ns, now_ns), answered=False)
-        self.answer_may_be_lost = False
         if isinstance(answer, NotHeld):
+            self.answer_may_be_lost = False
             session.lose(answer.reason, answer.detail)
             return FetchResult([], None, client.clock.now_ns() + PATIENT.shortest_ns, answered=False)
 
@@ -348,6 +368,7 @@ class ConsumerCore:
             )
             self._report_lost(answer.lost)
         messages = await self.read(session, answer.deliveries)
+        self.answer_may_be_lost = False  # not before: after an interrupt, the engine sends the messages again
         if self._seen_fence >= 0:  # after `read`: if an interrupt comes earlier, the engine sends the messages again
             self._seen_fence = max([self._seen_fence, *(each.fence for each in answer.deliveries)])
         if answer.deliveries and not messages:
@@ -388,17 +409,16 @@ class ConsumerCore:
                 held = self.held_class(self, session, delivery, body)
                 found.append(Delivered(held, self._make_message(held)))
             except Exception as error:
+                raise_if_of_signal(error)
                 unreadable.append(MessageOutcome(delivery.entry, REJECT, 0, UNREADABLE, readable(error)))
                 detail = f"message {delivery.message.id}: {UNREADABLE}: {codec_error(queue.codec, error)}"
                 queue.client.emit("dead_lettered", queue.name, delivery.fence, detail=detail)
         if unreadable:
-            self.answer_may_be_lost = True  # after an interrupt here, the consumer holds messages that it has not seen
             try:
                 await self.record_outcomes(session, tuple(unreadable))
             except Unavailable as error:
                 if error.outcome != UNKNOWN:  # otherwise the keeper sends the outcomes
                     raise
-            self.answer_may_be_lost = False
         return [each for each in found if self.held.setdefault(each.held.entry, each) is each]
 
     async def record_outcomes(

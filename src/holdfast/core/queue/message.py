@@ -18,7 +18,8 @@ from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, VERIFY, Message
 from holdfast.core.lease.state import ENDED, RELEASING
 from holdfast.core.queue.codec import unpacked_headers
 from holdfast.core.queue.outcomes import Reject, Release, Retry, checked_reason, failed_attempt, outcome_of, readable
-from holdfast.errors import LeaseLost, LossReason, NotOwner, Unavailable
+from holdfast.errors import HoldfastError, LeaseLost, LossReason, NotOwner, Unavailable
+from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
     from holdfast.clock import Seconds
@@ -33,6 +34,8 @@ FINISHED = {ACK: "acked", RETRY: "retried", RELEASE: "released", REJECT: "reject
 
 class HeldMessage:
     """One delivery of a message, and its outcome."""
+
+    returned = False  # the program has the message: `receive` returned it
 
     def __init__(self, consumer: ConsumerCore, session: ConsumerSession, delivery: Delivery, body: Any) -> None:
         self.entry, self.fence, self.quarantined, self.stored = delivery
@@ -107,6 +110,7 @@ class HeldMessage:
         try:
             outcome = outcome_of(*settings, error)
         except Exception as failure:  # for example a `Retry` whose `delay` the handler changed to an invalid value
+            raise_if_of_signal(failure)
             outcome = outcome_of(*settings, failure)
         return outcome._replace(keyed=True) if self.stored.key else outcome
 
@@ -168,17 +172,18 @@ class HeldMessage:
                 f"sent {unconfirmed.kind!r}, which the engine has not confirmed; call it again, and no other method"
             )
             raise NotOwner(self.queue.name, detail, message=self.id)
-        self.outcome = outcome.kind
-        resent = consumer.interrupted.pop(self.entry, None) is not None or unconfirmed is not None
+        resent = self.entry in consumer.interrupted or unconfirmed is not None
         try:
+            self.outcome = outcome.kind
             lost = await consumer.record_outcomes(self.session, (outcome,), resent=resent)
         except BaseException as error:
             self.outcome = ""  # the engine may have recorded the outcome; the caller may try again
             if isinstance(error, Unavailable) and self.unconfirmed is not None and self.is_lost():
                 raise self.loss() from error
-            if not isinstance(error, Exception):
+            if not isinstance(error, HoldfastError):  # an interrupt, or an error of the program's signal handler
                 consumer.interrupted[self.entry] = outcome
             raise
+        consumer.interrupted.pop(self.entry, None)
         consumer.forget(self)
         self.session.wake()  # end every wait for the loss of this message
         if lost:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from holdfast.clock import Seconds, duration_ms, timeout_ns
 from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, MessageOutcome
 from holdfast.errors import InvalidConfig
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import is_unicode
 from holdfast.rules.queue.state import ATTEMPTS_USED_UP
 from holdfast.text import shown_error
@@ -145,5 +146,6 @@ def readable(error: object) -> str:
     try:
         text = shown_error(error) if isinstance(error, BaseException) else str(error)
     except Exception as failure:  # an error in the program's `__repr__` must not prevent the outcome
+        raise_if_of_signal(failure)
         text = f"{type(error).__name__} (it cannot be shown: {type(failure).__name__})"
     return text.encode(errors="replace").decode()[:ERROR_MAX]

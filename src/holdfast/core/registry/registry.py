@@ -31,6 +31,7 @@ from holdfast.core.resend import send_safely
 from holdfast.engines import Capability
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.host import boot_id
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import Holder, checked_name, is_unicode, new_token, this_process
 from holdfast.observer import DEBUG, debugging
 from holdfast.text import size_of
@@ -347,7 +348,8 @@ def _where() -> str:
     """Return the clock and the pid namespace of this process: a pid and its start can be compared only there."""
     try:
         return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return ""
 
 
@@ -360,5 +362,6 @@ def _is_dead(holder: Holder) -> bool:
         return int(fields[19]) != holder.start or fields[0] in "ZX"
     except FileNotFoundError:
         return True
-    except (OSError, IndexError, ValueError):
+    except (OSError, IndexError, ValueError) as error:
+        raise_if_of_signal(error)
         return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engines.interface import Capability, EngineDriver, Scope
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
     from holdfast.config import Settings
@@ -32,6 +33,7 @@ def open_engine(settings: Settings) -> LocalEngine:
     try:
         mode = root.stat().st_mode
     except OSError as error:
+        raise_if_of_signal(error)
         detail = f"{root}: {error.strerror}; holdfast does not create it"
         raise Unavailable("file", UnavailableReason.UNREACHABLE, detail) from error
     if not stat.S_ISDIR(mode):
@@ -57,8 +59,8 @@ def missing(settings: Settings) -> Unavailable | None:
             return Unavailable(
                 "file", UnavailableReason.NO_SUCH_FILE, f"{root / HOME}: no lease was taken in this directory yet"
             )
-    except OSError:
-        pass
+    except OSError as error:
+        raise_if_of_signal(error)
     return None
 
 

@@ -6,7 +6,6 @@ and the drafts, trials and session files of dead clients.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import stat
@@ -19,6 +18,7 @@ from holdfast.engines.files.log import VersionLog, drop_draft
 from holdfast.engines.files.root import UNFINISHED, drop_unfinished
 from holdfast.engines.files.sessions import clear, look
 from holdfast.errors import Unavailable
+from holdfast.interrupts import raise_if_of_signal, suppress
 
 if TYPE_CHECKING:
     from holdfast.engines.files.clocks import Clocks
@@ -38,7 +38,8 @@ def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
         try:
             version = log.read()
             name = codec.read(version.body, clocks).name if version.number else ""
-        except (OSError, ValueError, Unavailable):
+        except (OSError, ValueError, Unavailable) as error:
+            raise_if_of_signal(error)
             continue  # a draft, or a folder that holdfast did not write
         finally:
             log.close()
@@ -50,7 +51,7 @@ def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
 
 def sweep(root: Root, clocks: Clocks, wall_us: int) -> None:
     """Remove a few of the files that no client needs."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for folder in _some(os.listdir(root.leases)):
             if folder.startswith("."):
                 _drop_draft(root, folder, wall_us)
@@ -92,7 +93,8 @@ def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
         age_us = wall_us - log.written_ns(version.number) // NS_PER_US
         if now_us - record.touched_us >= memory_us or age_us >= max(_DAY_US, memory_us):
             log.forget()
-    except (OSError, ValueError, Unavailable):
+    except (OSError, ValueError, Unavailable) as error:
+        raise_if_of_signal(error)
         return
     finally:
         log.close()
@@ -100,14 +102,14 @@ def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
 
 def _drop_draft(root: Root, name: str, wall_us: int) -> None:
     """Remove a folder that a client made an hour ago or earlier and never renamed into place."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if _is_old(root.leases_folder.status(name), wall_us):
             drop_draft(root, name)
 
 
 def _clear_dead_client(root: Root, clocks: Clocks, client: str, wall_us: int) -> None:
     """Remove the files of a client that died an hour ago or earlier; until then its file proves its death to others."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         status = root.clients_folder.status(client)
         if not stat.S_ISREG(status.st_mode) or not _is_old(status, wall_us):
             return

@@ -6,7 +6,6 @@ process delays no other.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import threading
@@ -31,6 +30,7 @@ from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason
 from holdfast.host import boot_id
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.rules import Moment
 from holdfast.rules.table import RULES
 from holdfast.rules.trust import HEARTBEAT_MS
@@ -126,6 +126,7 @@ class FileStore(Store):
                 unsure, lost_writes = unsure or result is WriteResult.UNSURE, lost_writes + 1
                 _back_off(lost_writes, bound_ns)
         except OSError as error:
+            raise_if_of_signal(error)
             if unsure:
                 raise ReplyLost(NAME, UnavailableReason.REPLY_LOST, str(error)) from error
             raise
@@ -142,6 +143,7 @@ class FileStore(Store):
         except codec.OtherLayout as error:
             raise Unavailable(NAME, UnavailableReason.OTHER_LAYOUT, f"the record of {name!r}: {error}") from error
         except ValueError as error:
+            raise_if_of_signal(error)
             # A process may not live for a minute: then the age of the file counts, by the calendar of the file server.
             seen_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
             silent_us = max(seen_us, session.wall_us() - log.written_ns(version.number) // NS_PER_US)
@@ -186,7 +188,7 @@ class FileStore(Store):
     def _remember_waiter(self, session: FileSession, command: Command, answer: Answer, record: Record) -> None:
         """Record a heartbeat, and the processes ahead of a waiter; forget a waiter that waits no longer."""
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
-            with contextlib.suppress(OSError):  # the disk may be full; the answer is valid without the heartbeat
+            with suppress(OSError):  # the disk may be full; the answer is valid without the heartbeat
                 session.heartbeat()
         if type(command) is Acquire and type(answer) is Busy and command.wait:
             holder = record.holder

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast import failpoints
 from holdfast.engines.files.root import NAME
 from holdfast.errors import Unavailable, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import new_token
 from holdfast.shared_files import drop_folder, link, open_file, open_folder, unlink
 
@@ -80,6 +81,7 @@ class VersionLog:
                     return NO_VERSION
                 return Version(self.numbers[-1], self._body(self.numbers[-1]))
             except OSError as error:
+                raise_if_of_signal(error)
                 if error.errno not in _GONE or not left:
                     raise
                 if self._folder < 0:
@@ -95,6 +97,7 @@ class VersionLog:
         try:
             self._root.leases_folder.write_new(private, body, inside=self._folder)
         except OSError as error:
+            raise_if_of_signal(error)
             if error.errno in _GONE:
                 return WriteResult.LOST  # another client removed the folder meanwhile
             raise
@@ -104,7 +107,7 @@ class VersionLog:
             if result is not WriteResult.LOST:
                 visible()
         finally:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 unlink(private, self._folder)
         failpoints.point("files.after-link")
         return self._check_overtaken(base.number) if result is WriteResult.DONE else result
@@ -113,6 +116,7 @@ class VersionLog:
         try:
             link(private, public, self._folder)
         except OSError as error:
+            raise_if_of_signal(error)
             if error.errno == errno.EEXIST:
                 # A network filesystem that resends after a lost reply reports this error too: check whose version it
                 # is.
@@ -124,7 +128,8 @@ class VersionLog:
     def _same(self, one: str, other: str) -> bool:
         try:
             first, second = (_status(name, self._folder) for name in (one, other))
-        except OSError:
+        except OSError as error:
+            raise_if_of_signal(error)
             return False
         return os.path.samestat(first, second)
 
@@ -143,7 +148,8 @@ class VersionLog:
                 if self.numbers and self.numbers[-1] > base + 1:
                     unlink(_file(base + 1), self._folder)
                     return WriteResult.UNSURE
-            except OSError:
+            except OSError as error:
+                raise_if_of_signal(error)
                 return WriteResult.UNSURE
         self._clear_below(base + 1)
         return WriteResult.DONE
@@ -151,7 +157,8 @@ class VersionLog:
     def _exists(self, number: int) -> bool:
         try:
             status = _status(_file(number), self._folder)
-        except OSError:
+        except OSError as error:
+            raise_if_of_signal(error)
             return False
         return stat.S_ISREG(status.st_mode)
 
@@ -161,7 +168,7 @@ class VersionLog:
         Stop at the first that cannot be removed: no higher one may go before it.
         """
         keep = _KEEP_NETWORK if self._root.network else _KEEP
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for old in self.numbers:
                 if old >= number - keep:
                     return
@@ -200,20 +207,20 @@ class VersionLog:
         answer.
         """
         if self._root.network:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.close(self._root.leases_folder.new_folder(self._name))
                 drop_folder(self._name, self._root.leases, ())  # another client removed the folder meanwhile
 
     def clear_drafts(self, condition: Callable[[os.stat_result], bool] = lambda _: True) -> None:
         """Remove the unfinished versions of all clients for which the condition is true."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for draft in os.listdir(self._folder) if self._folder >= 0 else ():
                 if draft.startswith(".") and condition(_status(draft, self._folder)):
                     unlink(draft, self._folder)
 
     def forget(self) -> None:
         """Remove the versions, from the lowest up, and the folder. A version that is added meanwhile stays."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             for number in self.numbers:
                 with contextlib.suppress(FileNotFoundError):
                     unlink(_file(number), self._folder)
@@ -225,7 +232,7 @@ class VersionLog:
 
     def _list(self) -> None:
         if self._root.network:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.utime(self._folder)  # otherwise the listing may be that of the last tick, over NFS version 3
         entries = os.listdir(self._folder)
         digits = (entry for entry in entries if len(entry) == _DIGITS and entry.isdecimal() and entry.isascii())
@@ -239,6 +246,7 @@ class VersionLog:
         try:
             descriptor = open_file(_file(number), self._folder)
         except OSError as error:
+            raise_if_of_signal(error)
             if error.errno in _NOT_A_FILE:
                 return b""  # a link or a socket: holdfast did not make it
             raise

@@ -20,6 +20,7 @@ from holdfast.engines.files import HOME
 from holdfast.engines.files.codec import LAYOUT
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, unavailable_error
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import new_token
 from holdfast.shared_files import Folder, is_movable, retry_denied
 
@@ -132,6 +133,7 @@ class Root:
 
     def unavailable(self, error: OSError) -> Unavailable:
         """Return the `Unavailable` for an error of the system; it names `.holdfast`, not a file inside."""
+        raise_if_of_signal(error)
         if not os.path.isabs(str(error.filename)):
             error.filename = str(self.home)
         return unavailable_error(NAME, error)
@@ -141,6 +143,7 @@ class Root:
         try:
             seen = os.stat(self.home, follow_symlinks=False)
         except OSError as error:
+            raise_if_of_signal(error)
             raise Unavailable(NAME, UnavailableReason.REPLACED, f"{self.home}: {error.strerror}") from error
         if (seen.st_dev, seen.st_ino) != self.home_folder.identity:
             raise Unavailable(
@@ -173,6 +176,7 @@ def _holds(trial: Callable[[Root, Folder], bool], root: Root, folder: Folder) ->
     try:
         return trial(root, folder)
     except OSError as error:
+        raise_if_of_signal(error)
         if error.errno in KNOWN_ERRORS:
             raise
         return False
@@ -197,6 +201,7 @@ def _renames(_: Root, folder: Folder) -> bool:
     try:
         folder.move("d", "e")
     except OSError as error:
+        raise_if_of_signal(error)
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             return False
         folder.move("d", "f")  # a rename replaces an empty folder
@@ -231,7 +236,7 @@ def drop_unfinished(home: Folder, name: str) -> None:
     """Remove the draft of a file, or a trial: only the files that a trial has, because another user may have moved a
     folder here.
     """
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if not stat.S_ISDIR(home.status(name).st_mode):
             home.remove(name)
             return

@@ -10,7 +10,6 @@ machine. A client whose lock cannot be checked does not count as dead: its ttl d
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import tempfile
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.engines.files.clocks import Timestamp
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import new_token
 from holdfast.shared_files import Folder
 
@@ -93,7 +93,8 @@ def look(root: Root, clocks: Clocks, client: str) -> ClientState:
     """Return the state of another client, as far as this machine can see it."""
     try:
         descriptor = root.clients_folder.open(client)
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return ClientState(client, 0, -NEVER_NS, gone=False)
     try:
         boot, pid, heartbeat_us = os.read(descriptor, _LINE_MAX).split()
@@ -101,7 +102,8 @@ def look(root: Root, clocks: Clocks, client: str) -> ClientState:
         here = timestamp.boot == clocks.boot
         gone = here and (_is_dead(client) if root.network else _is_free(descriptor))
         return ClientState(client, int(pid) if here else 0, clocks.here_us(timestamp), gone)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        raise_if_of_signal(error)
         return ClientState(client, 0, -NEVER_NS, gone=False)
     finally:
         os.close(descriptor)
@@ -109,10 +111,10 @@ def look(root: Root, clocks: Clocks, client: str) -> ClientState:
 
 def clear(root: Root, client: str) -> None:
     """Remove the files of a client that is dead or closes."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         root.clients_folder.remove(client)
     if root.network:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             _lock_folder().remove(client)
 
 
@@ -120,7 +122,8 @@ def _is_free(descriptor: int) -> bool:
     """Return true if no process has locked the file and it still exists: a client that closes removes its file."""
     try:
         fcntl.flock(descriptor, _SHARED)
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return False
     return os.fstat(descriptor).st_nlink > 0
 
@@ -128,7 +131,8 @@ def _is_free(descriptor: int) -> bool:
 def _is_dead(client: str) -> bool:
     try:
         descriptor = _lock_folder().open(client)
-    except OSError:
+    except OSError as error:
+        raise_if_of_signal(error)
         return False
     try:
         return _is_free(descriptor)

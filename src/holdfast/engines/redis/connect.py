@@ -26,6 +26,7 @@ from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.redirects import error_code
 from holdfast.errors import MOVING, InvalidConfig, Unavailable, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.text import NOT_SHOWN
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ class Connector:
 
     def connect_error(self, error: BaseException) -> Unavailable:
         """Return the `Unavailable` for an error while connecting. It never contains a password."""
+        raise_if_of_signal(error)
         if isinstance(error, Unavailable):
             return error
         text = server_text(error)
@@ -298,7 +300,8 @@ def _connector_of_options(settings: Settings, kind: Any, kwargs: dict[str, Any])
     kwargs = copied_settings(kwargs) | explicit | timeouts
     try:
         kind(**kwargs)  # the constructor checks the settings and does not connect
-    except (TypeError, ValueError, redis.RedisError):
+    except (TypeError, ValueError, redis.RedisError) as error:
+        raise_if_of_signal(error)
         raise InvalidConfig(
             "url", settings.url, "one of its ssl_ options is unknown, or has an invalid value"
         ) from None

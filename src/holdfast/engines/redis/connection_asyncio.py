@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engines.redis.connection_blocking import INCOMPLETE, reader
 from holdfast.errors import ReplyLost, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +116,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                     future.set_result(reply)
         except Exception as error:
             self._fail(f"unreadable reply: {error!r}")
+            raise_if_of_signal(error)
 
     def eof_received(self) -> bool:
         self._fail("the server closed the connection")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from holdfast.errors import ReplyLost, Unavailable, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
     from holdfast.engines.redis.topology import Node
@@ -50,6 +51,7 @@ class RedisConnection:
             self._out = self._socket if tls else socket.socket(fileno=os.dup(self._socket.fileno()))
         except OSError as error:  # no descriptor is left
             self._socket.close()
+            raise_if_of_signal(error)
             raise Unavailable("redis", UnavailableReason.UNREACHABLE, f"{self._url}: {error}") from error
         self._reader = reader()
         self._limit_s = 0.0
@@ -110,6 +112,7 @@ class RedisConnection:
     def _lost(self, error: Exception, limit_s: float) -> ReplyLost:
         """Close the connection, and return the error: it is unknown which commands were applied."""
         self.close()
+        raise_if_of_signal(error)
         late = isinstance(error, TimeoutError | BlockingIOError)
         cause = f"no answer within {limit_s:.3f} s" if late else str(error)
         return ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {cause}")
@@ -122,6 +125,7 @@ class RedisConnection:
         try:
             self._socket.sendall(command)
         except OSError as error:
+            raise_if_of_signal(error)
             raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {error}") from error
 
     def read_pushed(self) -> list[Any]:
@@ -130,9 +134,11 @@ class RedisConnection:
             data = self._socket.recv(_READ)
             while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
                 data += self._socket.recv(_READ)  # decrypted already: no poll would report it
-        except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
+        except (BlockingIOError, TimeoutError, ssl.SSLWantReadError) as error:
+            raise_if_of_signal(error)
             return []
         except OSError as error:
+            raise_if_of_signal(error)
             raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {error}") from error
         if not data:
             raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: the server closed the connection")
@@ -153,8 +159,9 @@ class RedisConnection:
         except (BlockingIOError, ssl.SSLWantReadError):
             self._limit_s = 0.0
             return True
-        except OSError:
-            pass
+        except OSError as error:
+            self.close()
+            raise_if_of_signal(error)
         self.close()
         return False
 
@@ -162,7 +169,8 @@ class RedisConnection:
         """End the exchange of another thread: that thread sees the end of the connection."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
+        except OSError as error:
+            raise_if_of_signal(error)
             return  # the connection has ended already
 
     def close(self) -> None:

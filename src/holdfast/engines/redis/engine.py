@@ -17,6 +17,7 @@ from holdfast.engines.redis.server_info import Info, facts_from
 from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import new_token
 from holdfast.observer import log
 
@@ -146,6 +147,7 @@ class RedisEngine:
                     on_gap=waiter_registry.wake_all,
                 )
             except OSError as error:  # no descriptor is left: the next waiter tries again
+                raise_if_of_signal(error)
                 trouble = error
         if trouble is not None:  # outside of the lock: a logging handler is user code
             log.warning("holdfast: wake-ups are late: %s", trouble)
@@ -218,6 +220,7 @@ class RedisEngine:
                 try:
                     self._changes = self.topology.watch()
                 except OSError as error:
+                    raise_if_of_signal(error)
                     trouble = error
         if trouble is not None:  # outside of the lock: a logging handler is user code
             log.warning("holdfast: changes of the servers are noticed late: %s", trouble)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.engines.interface import ALL_FEATURES, Capability, EngineDriver, Scope
 from holdfast.engines.sqlite import location
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def missing(settings: Settings) -> Unavailable | None:
         return Unavailable(
             "sqlite", UnavailableReason.NO_SUCH_FILE, f"{path}; the first client that takes a lease there creates it"
         )
-    except OSError:
-        pass
+    except OSError as error:
+        raise_if_of_signal(error)
     return None
 
 

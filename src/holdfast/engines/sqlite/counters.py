@@ -7,6 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Unavailable, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.rules.counters import unpacked, until_us
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def answer(cursor: sqlite3.Cursor, rule: CounterRule, command: Any, moment: Mome
         row = cursor.execute(_LOAD, (kind, name)).fetchone()
         before = None if row is None else unpacked(kind, json.loads(row[0]))
     except (ValueError, TypeError, LookupError, AttributeError, sqlite3.OperationalError) as error:
+        raise_if_of_signal(error)
         return Unavailable("sqlite", UnavailableReason.CORRUPT, f"the counter {name!r} cannot be read: {error}")
     after, reply = rule(before, command, moment)
     if after is None and before is not None:

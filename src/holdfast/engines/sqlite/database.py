@@ -23,6 +23,7 @@ from holdfast.engines.sqlite import location, schema
 from holdfast.engines.sqlite.process_locks import STALL_S, Gate, LiveFile, SqliteLocks, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import unavailable_error
+from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.shared_files import UntrustedFile, make_path
 
 T = TypeVar("T")
@@ -181,7 +182,8 @@ class Database:
     def _identity(self) -> tuple[int, int]:
         try:
             return os.stat(self._name)[1:3]  # inode and device
-        except OSError:
+        except OSError as error:
+            raise_if_of_signal(error)
             return (0, 0)
 
     def _unavailable(self, error: sqlite3.Error) -> Unavailable:
@@ -198,7 +200,7 @@ class Database:
 
     def remove_pipe(self, session: int) -> None:
         """Remove the pipe of a dead session, if this user may."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self.folder.remove(self.pipe(session))
 
     def enter(self) -> Database:

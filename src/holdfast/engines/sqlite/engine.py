@@ -39,6 +39,7 @@ from holdfast.engines.sqlite.waiting_line import Damaged
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, Unavailable, UnavailableReason
 from holdfast.host import KNOWN_ERRORS, unavailable_error
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.rules import Moment
 from holdfast.rules.lease_record import NO_TOMBSTONES, NO_WAITERS
 from holdfast.rules.registry import Parts
@@ -422,7 +423,8 @@ class SqliteStore(Store):
     def _still_holds(self, cursor: sqlite3.Cursor, name: str, now_us: int) -> bool:
         try:
             holder = lease_rows.load(cursor, name).record.holder
-        except (ValueError, TypeError):
+        except (ValueError, TypeError) as error:
+            raise_if_of_signal(error)
             return False  # an unreadable record has no holder
         return holder is not None and holder.client == self._me and holder.expires_us > now_us
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.engines.sqlite.waiting_line import StoredTombstones, StoredWaitingLine, add_tombstone, join
 from holdfast.errors import Unavailable, UnavailableReason
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.rules import forget_at_us
 from holdfast.rules.lease_record import (
     NO_TOMBSTONES,
@@ -144,7 +145,8 @@ def forget(cursor: sqlite3.Cursor, now_us: int) -> None:
 def _forget_at_us(cursor: sqlite3.Cursor, name: str, body: bytes) -> int:
     try:
         return min(forget_at_us(*unpacked(cursor, name, body.decode())), _NEVER_US)
-    except (ValueError, TypeError, LookupError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise_if_of_signal(error)
         return _NEVER_US  # the holder is unknown, so the name must not become free after some time
 
 
@@ -175,4 +177,5 @@ def _clients(text: str) -> dict[str, int]:
 
 def unreadable(name: str, error: Exception) -> Unavailable:
     """Return the error for a name whose stored state cannot be read."""
+    raise_if_of_signal(error)
     return Unavailable("sqlite", UnavailableReason.CORRUPT, f"the record of {name!r} cannot be read: {error}")

@@ -6,13 +6,13 @@ the engine refuses network filesystems when it opens.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidConfig
 from holdfast.host import NETWORK, boot_id, filesystem, is_same_boot
+from holdfast.interrupts import raise_if_of_signal, suppress
 
 if TYPE_CHECKING:
     import sqlite3
@@ -38,7 +38,7 @@ def disk_trouble(path: Path, error: sqlite3.Error) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if not name.startswith("SQLITE_IOERR"):
         return "failed"
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         disk = os.statvfs(path.parent)
         if disk.f_flag & os.ST_RDONLY:
             return "read-only"
@@ -49,6 +49,7 @@ def disk_trouble(path: Path, error: sqlite3.Error) -> str:
 
 def trouble(error: OSError) -> str:
     """Return the `Unavailable.reason` for an error of the system about a file."""
+    raise_if_of_signal(error)
     if isinstance(error, PermissionError):
         return "no permission"
     return {errno.EROFS: "read-only", errno.ENOSPC: "full", errno.EDQUOT: "full"}.get(error.errno or 0, "unreachable")

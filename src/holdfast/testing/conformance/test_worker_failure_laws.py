@@ -105,9 +105,10 @@ def test_a_coroutine_that_exits_has_failed(is_coroutine):
 
         worker = queue.worker(handle_in_loop if is_coroutine else handle, concurrency=1, grace=1)
         running = asyncio.create_task(worker.run())
-        async with asyncio.timeout(20):
-            while (await queue.stats()).dead < len(EXITS):
-                await asyncio.sleep(0.01)
+        for _ in range(400):
+            await asyncio.sleep(0.05)
+            if (await queue.stats()).dead == len(EXITS):
+                break
         worker.stop()
         await running
         dead_letters = {dead_letter.body: dead_letter.error for dead_letter in await queue.dlq.list()}
