@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.clock import NEVER_NS, NS, NS_PER_MS, Seconds, timeout_ns
 from holdfast.commands.queue import BATCH_MAX, COSTLY_BATCH_MAX, Reclaimed
+from holdfast.core.client import OPEN
 from holdfast.core.keeper.heartbeats import reclaim_shown
 from holdfast.core.queue.outcomes import Reject, Release, Retry, readable
 from holdfast.core.queue.queue import whole_number
@@ -91,6 +92,7 @@ class WorkerCore:
         self._drain_since_ns = 0  # since when the engine asks the worker to drain
         self._interrupted = False  # an interrupt hit the sending of outcomes: they may have arrived
         self._waker: Waker | None = None  # of the present run
+        self._watched: ConsumerSession | None = None  # the session whose end, or the start of `close()`, wakes the loop
 
     def stop(self) -> None:
         """Receive no more, release messages without a handler, and wait for running handlers; see `WorkerBase.stop`."""
@@ -146,16 +148,21 @@ class WorkerCore:
             try:
                 await self._wind_down()
             finally:
-                self._waker, self._stops, self._interrupted, self._reclaim_tried = None, 0, False, False
+                self._waker, self._watched, self._stops = None, None, 0
+                self._interrupted = self._reclaim_tried = False
                 self._runner.stop(wait=not self.running and not self._runner.same_thread)
                 self.running.clear()  # some threads may still run; their messages were requeued
 
     async def _round(self, *, wait: bool) -> bool:
         """Send outcomes, start handlers, receive, sleep; return false if the worker is idle and `wait` is false."""
         consumer = self.consumer
+        if self._client.state is not OPEN:
+            raise Closed  # before any handler starts, also if the worker has no room to fetch
         await self._send_outcomes()
         self._report_losses()
         self._start_handlers()
+        if consumer.session is not self._watched:
+            self._watch_session()
         room = consumer.prefetch - len(self.running) - len(self._queued)
         alone = any(each.held.quarantined for each in self.running.values())
         if room <= 0 or alone or (self.running and self._is_draining()):
@@ -176,6 +183,12 @@ class WorkerCore:
         else:
             return await self._reclaim()
         return True
+
+    def _watch_session(self) -> None:
+        """Let the events of the present session wake the loop, also if the worker has no room for a fetch."""
+        session, self._watched = self.consumer.session, self.consumer.session
+        if session is not None and self._waker is not None:
+            session.add_waker(self._waker)
 
     async def _reclaim(self) -> bool:
         """Reclaim the messages of dead consumers before an idle worker ends, because that may make messages ready.
@@ -229,7 +242,7 @@ class WorkerCore:
 
     def _start_handlers(self) -> None:
         """Start handlers for received messages, as far as the concurrency allows."""
-        while self._queued and len(self.running) < self._concurrency:
+        while self._queued and len(self.running) < self._concurrency and self._client.state is OPEN:
             delivered = self._queued[0]
             held = delivered.held
             if held.session.in_doubt():

@@ -283,3 +283,34 @@ def test_closing_waits_until_the_engine_has_received_a_release(face):
     assert closing.result() == ()
     with other.lock("x", timeout=5):
         pass
+
+
+@pytest.mark.capability("queues")
+@pytest.mark.finding("L2")
+@together
+def test_close_stops_a_worker_that_has_no_free_handler(face):
+    """It starts no further handler, gives back what it has received ahead, and takes no longer than `stop()`."""
+    client, other = face.connect(), face.connect()
+    client.queue("jobs").publish_many(range(12))
+    begun, may_end = [], threading.Event()
+
+    def handle(message):
+        begun.append(message.body)
+        may_end.wait(20)
+
+    worker = client.queue("jobs").worker(handle, concurrency=2, prefetch=4)
+    running = face.start(worker.run)
+    eventually(lambda: len(begun) == 2 and other.queue("jobs").stats().in_flight == 6, what="a full worker")
+
+    closing = face.start(lambda: (client.close(), time.monotonic()))
+    eventually(lambda: other.queue("jobs").stats().in_flight == 2, 5, "a release of the messages without a handler")
+    at = time.monotonic()
+    may_end.set()
+    left, closed_at = closing.result()
+    running.result()
+
+    assert len(begun) == 2
+    assert left == ()
+    assert closed_at - at < 2
+    now = other.queue("jobs").stats()
+    assert (now.ready, now.in_flight, now.consumers, now.counts["acked"]) == (10, 0, 0, 2)
