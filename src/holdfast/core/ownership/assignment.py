@@ -22,14 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Event: this owner now holds the key of `assignment`."""
+    """Event: this owner now holds the key of `assignment`; or it still does, after an `AssignmentLost` in doubt."""
 
     assignment: Any
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentLost:
-    """Event: this owner has lost the key of `assignment`, and must stop its work. The engine refuses its outcome."""
+    """Event: another owner has the key of `assignment`, or may have it, so this owner must stop its work.
+
+    If the engine was only away, and still counts the key as this owner's, `Assigned` follows with the same assignment.
+    Otherwise the engine refuses its outcome.
+    """
 
     assignment: Any
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import NS, NS_PER_MS
+from holdfast.clock import NEVER_NS, NS, NS_PER_MS
 from holdfast.commands.queue import BATCH_MAX
 from holdfast.core.ownership.assignment import HeldAssignment
 from holdfast.core.queue.consumer import ConsumerCore
+from holdfast.core.resend import WIRE_NS
 from holdfast.rules.queue.state import BLAME_WINDOWS_PER_TTL
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class OwnerConsumer(ConsumerCore):
         name: str | None,
         announce_expiry: bool,
         on_lost: Callable[[Delivered], None],
+        on_regained: Callable[[Delivered], None],
     ) -> None:
         super().__init__(queue, make_message, name=name, prefetch=1)
         self.announce_expiry = announce_expiry
@@ -48,6 +50,8 @@ class OwnerConsumer(ConsumerCore):
         self.full = False  # the consumer did not fetch, because the owner had no room
         self.draining = False  # the engine has asked the consumer to drain for a message in quarantine
         self._on_lost = on_lost
+        self._on_regained = on_regained  # for an assignment that was only in doubt
+        self._in_doubt = False  # the session was in doubt when the owner last looked
         self._watched: ConsumerSession | None = None  # the session whose end wakes the owner
         # How many messages in quarantine the consumer accepts: twice as many each time that it has survived some.
         self._quarantine_batch = 1
@@ -87,7 +91,38 @@ class OwnerConsumer(ConsumerCore):
     def message_lost(self, delivered: Delivered) -> None:
         """Report a lost assignment as an event."""
         delivered.held.loss_reported = True
-        self._on_lost(delivered)
+        self._report_lost_once(delivered)
+
+    def _report_lost_once(self, delivered: Delivered) -> None:
+        if not delivered.held.doubt_ns:  # otherwise the doubt was reported as a loss
+            self._on_lost(delivered)
+
+    def doubt_ns(self, now_ns: int) -> int:
+        """Return when the assignments are in doubt unless the engine answers a heartbeat before."""
+        session = self.session
+        return session.doubt_ns if session is not None and session.is_live() and session.doubt_ns > now_ns else NEVER_NS
+
+    def answer_until_ns(self, now_ns: int) -> int | None:
+        """Wait for no answer beyond the deadline of the session, because the reader must get its events then."""
+        return min(now_ns + WIRE_NS, self.doubt_ns(now_ns))
+
+    def _watch_doubt(self, session: ConsumerSession) -> None:
+        """Report the assignments as lost when the session comes into doubt, and as assigned if the doubt ends well.
+
+        The owner cannot know whether another owner has the keys, so its program must stop the work.
+        """
+        in_doubt = session.in_doubt()
+        if in_doubt == self._in_doubt:
+            return
+        for delivered in tuple(self.held.values()):
+            held = delivered.held
+            if held.session is session and not held.outcome and not held.gone and bool(held.doubt_ns) != in_doubt:
+                if in_doubt:
+                    self._on_lost(delivered)
+                else:
+                    self._on_regained(delivered)
+                held.doubt_ns = session.doubt_ns if in_doubt else 0
+        self._in_doubt = in_doubt
 
     def watch_session(self, waker: Waker) -> None:
         """Report the assignments of a lost session, and make the loss of the present session wake the owner.
@@ -96,15 +131,18 @@ class OwnerConsumer(ConsumerCore):
         """
         session, watched = self.session, self._watched
         if session is not watched or (watched is not None and not watched.is_live()):
-            self._watched, self._quarantine_batch = None, 1
+            self._watched, self._quarantine_batch, self._in_doubt = None, 1, False
             for delivered in tuple(self.held.values()):
                 held = delivered.held
                 if not held.session.is_live() and not held.outcome:
                     self.forget(held)
                     if isinstance(held, HeldAssignment):
                         held.report_lost(held.session.loss_reason)
-                    self._on_lost(delivered)
-        if session is not None and session.is_live() and session is not self._watched:
+                    self._report_lost_once(delivered)
+        if session is None or not session.is_live():
+            return
+        self._watch_doubt(session)
+        if session is not self._watched:
             session.add_waker(waker)  # first: an interrupt must not leave a session that only seems to be watched
             self._watched = session
             if not session.is_live():

@@ -73,7 +73,14 @@ class OwnerCore:
         self.waker: Waker | None = None
         self.ended = False
         self.consumers = [
-            OwnerConsumer(each, make_assignment, name=name, announce_expiry=bool(events), on_lost=self._assignment_lost)
+            OwnerConsumer(
+                each,
+                make_assignment,
+                name=name,
+                announce_expiry=bool(events),
+                on_lost=self._assignment_lost,
+                on_regained=self._assignment_regained,
+            )
             for each in queues
         ]
         self._most = whole_number("most", most, 1, MOST_MAX)
@@ -117,6 +124,9 @@ class OwnerCore:
 
     def _assignment_lost(self, delivered: Delivered) -> None:
         self._unread.append((AssignmentLost(delivered.message), None))
+
+    def _assignment_regained(self, delivered: Delivered) -> None:
+        self._unread.append((Assigned(delivered.message), None))
 
     def _consumer_expired(self, queue: str, token: str) -> None:
         """Remember that a consumer expired. The listener's thread calls this method, so it does no I/O."""
@@ -229,6 +239,8 @@ class OwnerCore:
         for offset in range(len(self.consumers)):
             consumer = self.consumers[(self._updates + offset) % len(self.consumers)]
             consumer.watch_session(waker)
+            if self._unread:
+                return  # the reader gets the losses before a fetch, which may wait for an engine that is away
             if consumer.must_fetch(self.client.clock.now_ns(), self._most - self.owned):
                 await self._fetch(consumer)
                 consumer.watch_session(waker)
@@ -274,7 +286,8 @@ class OwnerCore:
     async def _sleep(self, waker: Waker, until_ns: int) -> None:
         """Sleep until a wake-up for a waiting consumer, an event, or the next fetch is due."""
         client = self.client
-        at_ns = min(until_ns, *(consumer.again_ns for consumer in self.consumers))
+        now_ns = client.clock.now_ns()
+        at_ns = min(until_ns, *(min(each.again_ns, each.doubt_ns(now_ns)) for each in self.consumers))
         waiting = [consumer for consumer in self.consumers if consumer.waiting_token and not consumer.woken]
         try:
             woken = await client.transport.wait_for_any([each.waiting_token for each in waiting], waker, at_ns)

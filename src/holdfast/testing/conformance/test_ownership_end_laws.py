@@ -11,7 +11,7 @@ from holdfast.commands.queue import RELEASE, ConsumerHeartbeat, Leave, MessageOu
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together
 from holdfast.testing.conformance.faults import Fault, Interrupted
-from holdfast.testing.conformance.ownership_steps import added, open_sessions, sessions
+from holdfast.testing.conformance.ownership_steps import TTL_S, added, open_sessions, sessions
 
 pytestmark = pytest.mark.capability("queues")
 
@@ -46,6 +46,38 @@ def test_an_owner_that_was_declared_dead_learns_of_all_its_losses(face):
                 work.release()
             back = added(owner, 1) if owner.owned == 0 else []
             assert all(work.fence > taken[work.key].fence for work in back)
+
+
+@pytest.mark.finding("L8")
+@together
+def test_an_owner_that_is_cut_off_gets_its_losses_at_the_trusted_deadline(face):
+    """A program that only reads events must stop its work then. If no other owner came, it gets the keys again."""
+    client = face.connect()
+    queue = sessions(client)
+    wire = face.wire(client)
+    with queue.owner("cut off") as owner:
+        open_sessions(queue, 2)
+        assignments = added(owner, 2)
+        fences = {work.fence for work in assignments}
+        wire.fail()  # every command: the heartbeat and the fetch
+        cut_off = time.monotonic()
+        lost = [owner.next(20) for _ in assignments]
+        took = time.monotonic() - cut_off
+
+        assert [type(event) for event in lost] == [AssignmentLost] * 2
+        assert {event.assignment.fence for event in lost} == fences
+        assert all(work.lost for work in assignments)
+        assert took < TTL_S + 0.5
+        assert owner.next(0.3) is None  # each loss is one event
+
+        wire.heal()
+        back = [owner.next(20) for _ in assignments]
+        assert [type(event) for event in back] == [Assigned] * 2
+        assert {event.assignment.fence for event in back} == fences
+        for work in assignments:
+            work.ack()
+        assert owner.next(0) is None
+    assert queue.stats().counts == {"published": 2, "received": 2, "acked": 2}
 
 
 @pytest.mark.finding("T1")
