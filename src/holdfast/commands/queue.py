@@ -33,6 +33,8 @@ BATCH_MAX = 128
 # The same bound for steps that cost at least twice as much per message: a reclaim, a redrive, and outcomes of messages
 # with keys.
 COSTLY_BATCH_MAX = BATCH_MAX // 2
+# A step that reads or moves many bodies ends when they have this many bytes, so that no step takes long.
+PAGE_BYTES = 1 << 20
 # The lane of messages whose consumers have died. A consumer that has no other new message receives them one at a time.
 QUARANTINE = "!"
 # The kinds of `MessageOutcome`.
@@ -236,7 +238,18 @@ class ListKeys(NamedTuple):
 
 
 class ListDeadLetters(NamedTuple):
-    """List dead letters after this position, the oldest first. Answer: `DeadLetterPage`."""
+    """List dead letters after this position, the oldest first; fewer than `limit` if their bodies reach `PAGE_BYTES`.
+
+    Answer: `DeadLetterPage`.
+    """
+
+    name: str
+    after: str
+    limit: int
+
+
+class ListDeadPositions(NamedTuple):
+    """List the positions of dead letters after this one, without reading their bodies. Answer: `DeadPositions`."""
 
     name: str
     after: str
@@ -253,8 +266,8 @@ class GetDeadLetter(NamedTuple):
 class Redrive(NamedTuple):
     """Turn these dead letters into messages again; with `reset`, without their record of attempts.
 
-    Answer: `DeadLettersRemoved`. A token belongs to this call: a copy that arrives within `RESULT_MEMORY_MS` gets the
-    same answer and moves nothing.
+    Answer: `DeadLettersRemoved`; the step ends when the bodies that it has moved reach `PAGE_BYTES`. A token belongs to
+    this call: a copy that arrives within `RESULT_MEMORY_MS` gets the same answer and moves nothing.
     """
 
     name: str
@@ -264,11 +277,15 @@ class Redrive(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Delete these dead letters. Answer: `DeadLettersRemoved`. The token works as in `Redrive`."""
+    """Delete these dead letters. Answer: `DeadLettersRemoved`. The token works as in `Redrive`.
+
+    `by_position`: `ids` are positions of dead letters, so that the engine need not read a body to find one.
+    """
 
     name: str
     ids: tuple[str, ...]
     token: str = ""
+    by_position: bool = False
 
 
 # Answers.
@@ -369,9 +386,18 @@ class DeadLetterPage(NamedTuple):
 
 
 class DeadLettersRemoved(NamedTuple):
-    """The ids of the dead letters that were redriven or purged; there were none for the other ids."""
+    """The ids of the dead letters that were redriven or purged.
+
+    For the others there was none, or the step ended before it reached them: if it removed any, send the rest again.
+    """
 
     ids: tuple[str, ...]
+
+
+class DeadPositions(NamedTuple):
+    """Positions of dead letters, the oldest first: see `position_of_dead_letter`."""
+
+    positions: tuple[str, ...]
 
 
 QueueCommand = (
@@ -385,6 +411,7 @@ QueueCommand = (
     | TakeOver
     | ListKeys
     | ListDeadLetters
+    | ListDeadPositions
     | GetDeadLetter
     | Redrive
     | Purge
@@ -404,6 +431,7 @@ QueueAnswer = (
     | Reclaimed
     | DeadLetterPage
     | DeadLettersRemoved
+    | DeadPositions
     | QueueCounts
     | ConsumerList
     | Peeked

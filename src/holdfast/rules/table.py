@@ -88,6 +88,7 @@ RULES: dict[type, Rule] = {
             queue_commands.TakeOver: consumers.take_over,
             queue_commands.ListKeys: consumers.list_keys,
             queue_commands.ListDeadLetters: dead_letters.list_dead_letters,
+            queue_commands.ListDeadPositions: dead_letters.list_dead_positions,
             queue_commands.GetDeadLetter: dead_letters.get_dead_letter,
             queue_commands.Redrive: dead_letters.redrive,
             queue_commands.Purge: dead_letters.purge,

@@ -138,7 +138,7 @@ MUTATIONS = [
     Mutation("a message from quarantine comes with others", "quarantined, most, sources[1] = true, 0,",
              "quarantined, most, sources[1] = true, most,"),
     Mutation("every consumer drains", "if drain_token ~= token or drain_until <= now then", "if false then"),
-    Mutation("a redriven dead letter stays", "redis.call('HDEL', base .. ':dead', unpack(removed, 2))", ""),
+    Mutation("a redriven dead letter stays", "redis.call('HDEL', base .. ':dead', unpack(ids))", ""),
     Mutation("the newest dead letters are dropped", "redis.call('ZRANGE', base .. ':dead_order', 0, over - 1)",
              "redis.call('ZRANGE', base .. ':dead_order', -over, -1)"),
     Mutation("a consumer that left still waits", "  redis.call('ZREM', base .. ':waiting', token)\n  if", "  if"),

@@ -12,8 +12,10 @@ from holdfast.commands.queue import (
     COSTLY_BATCH_MAX,
     DeadLetterPage,
     DeadLettersRemoved,
+    DeadPositions,
     GetDeadLetter,
     ListDeadLetters,
+    ListDeadPositions,
     Purge,
     Redrive,
 )
@@ -103,27 +105,13 @@ async def redrive(
         raise InvalidConfig("rate", rate, "it must be more than zero messages per second")
     _check_where(where)
     client = queue.client
-    done, began_ns, left = 0, client.clock.now_ns(), await _count(queue, ids)
+    done, began_ns = 0, client.clock.now_ns()
     most = COSTLY_BATCH_MAX if rate is None else max(1, min(COSTLY_BATCH_MAX, int(rate)))
-    after = ""
-    rest = None if ids is None else list(_checked_ids(ids))
+    selection = _Selection(queue, ids, where, None, most)
     while True:
-        if rest is not None:
-            part, rest = rest[:most], rest[most:]
-            more = bool(rest)
-            if where is not None:
-                part = [dead_letter.id for dead_letter in await _get_all(queue, part) if where(dead_letter)]
-        else:
-            page, after = await _page(queue, min(most, left), after) if left else ([], "")
-            left -= len(page)
-            part, more = (
-                [dead_letter.id for dead_letter in page if where is None or where(dead_letter)],
-                bool(after and left),
-            )
-        if part:
-            answer = await send_safely(client, Redrive(queue.name, tuple(part), reset_attempts, new_token()))
-            assert isinstance(answer, DeadLettersRemoved)
-            done += len(answer.ids)
+        part, more = await selection.next()
+        rest = tuple(map(_id_at, part) if selection.by_position else part)
+        done += await _remove(queue, rest, lambda rest: Redrive(queue.name, rest, reset_attempts, new_token()))
         if not more:
             return done
         if rate is not None and part:
@@ -140,37 +128,87 @@ async def purge(
     if before is not None and (isinstance(before, bool) or not isinstance(before, int | float)):
         raise InvalidConfig("before", before, "it must be a time in seconds since 1970")
     _check_where(where)
-    done, after, left = 0, "", await _count(queue, ids)
-    rest = None if ids is None else list(_checked_ids(ids))
+    done, selection = 0, _Selection(queue, ids, where, before, BATCH_MAX)
     while True:
-        if rest is not None:
-            part, rest = rest[:BATCH_MAX], rest[BATCH_MAX:]
-            page, more = (await _get_all(queue, part) if where or before is not None else None), bool(rest)
-        else:
-            page, after = await _page(queue, min(BATCH_MAX, left), after) if left else ([], "")
-            left -= len(page)
-            more = bool(after and left)
-        if page is not None:
-            part = [
-                dead_letter.id
-                for dead_letter in page
-                if (where is None or where(dead_letter)) and (before is None or dead_letter.died < before)
-            ]
-        if part:
-            answer = await send_safely(queue.client, Purge(queue.name, tuple(part), new_token()))
-            assert isinstance(answer, DeadLettersRemoved)
-            done += len(answer.ids)
+        part, more = await selection.next()
+        done += await _remove(
+            queue, tuple(part), lambda rest: Purge(queue.name, rest, new_token(), selection.by_position)
+        )
         if not more:
             return done
 
 
-async def _count(queue: QueueCore, ids: object) -> int:
-    """Return how many dead letters there are now. Without ids, a redrive must not repeat messages that die again."""
-    if ids is not None:
-        return 0
-    answer = await send_safely(queue.client, GetStats(queue.name))
-    assert isinstance(answer, QueueCounts)
-    return answer.dead
+async def _remove(
+    queue: QueueCore, rest: tuple[str, ...], command: Callable[[tuple[str, ...]], Redrive | Purge]
+) -> int:
+    """Redrive or purge these dead letters, in as many steps as their size needs; return how many there were."""
+    done = 0
+    while rest:
+        answer = await send_safely(queue.client, command(rest))
+        assert isinstance(answer, DeadLettersRemoved)
+        done += len(answer.ids)
+        removed = frozenset(answer.ids)
+        rest = tuple(each for each in rest if each not in removed) if removed else ()
+    return done
+
+
+class _Selection:
+    """The dead letters that a redrive or a purge concerns, part by part: their positions, or the ids of the program.
+
+    Without ids, it ends after as many dead letters as there are at the start: a redrive must not repeat messages that
+    die again. Bodies are read only for `where`.
+    """
+
+    def __init__(
+        self,
+        queue: QueueCore,
+        ids: Iterable[str] | None,
+        where: Callable[[DeadLetter], object] | None,
+        before: float | None,
+        most: int,
+    ) -> None:
+        self.by_position = ids is None or where is not None or before is not None
+        self._queue = queue
+        self._ids = None if ids is None else _checked_ids(ids)
+        self._where, self._before, self._most = where, before, most
+        self._after, self._left = "", -1
+
+    async def next(self) -> tuple[list[str], bool]:
+        """Return the next part, and whether more may follow."""
+        if self._ids is not None:
+            part, self._ids = self._ids[: self._most], self._ids[self._most :]
+            if not self.by_position:
+                return list(part), bool(self._ids)
+            return self._chosen(await _get_all(self._queue, part)), bool(self._ids)
+        if self._left < 0:
+            counts = await send_safely(self._queue.client, GetStats(self._queue.name))
+            assert isinstance(counts, QueueCounts)
+            self._left = counts.dead
+        limit = min(self._most, self._left)
+        if self._where is not None:
+            page, self._after = await _page(self._queue, limit, self._after)
+            self._left -= len(page)
+            return self._chosen(page), bool(self._after and self._left)
+        if not limit:
+            return [], False
+        answer = await send_safely(self._queue.client, ListDeadPositions(self._queue.name, self._after, limit))
+        assert isinstance(answer, DeadPositions)
+        self._left -= len(answer.positions)
+        self._after = answer.positions[-1] if len(answer.positions) == limit else ""
+        return [each for each in answer.positions if self._is_old(each)], bool(self._after and self._left)
+
+    def _chosen(self, dead_letters: list[DeadLetter]) -> list[str]:
+        where = self._where
+        return [
+            each.position for each in dead_letters if (where is None or where(each)) and self._is_old(each.position)
+        ]
+
+    def _is_old(self, position: str) -> bool:
+        return self._before is None or int(position.partition("-")[0]) / 1_000_000 < self._before
+
+
+def _id_at(position: str) -> str:
+    return position.partition("-")[2]
 
 
 async def _page(queue: QueueCore, limit: int, after: str) -> tuple[list[DeadLetter], str]:
@@ -181,7 +219,7 @@ async def _page(queue: QueueCore, limit: int, after: str) -> tuple[list[DeadLett
     return [_shown(queue, dead_letter) for dead_letter in answer.dead_letters], answer.last
 
 
-async def _get_all(queue: QueueCore, ids: list[str]) -> list[DeadLetter]:
+async def _get_all(queue: QueueCore, ids: tuple[str, ...]) -> list[DeadLetter]:
     found = []
     for each in ids:
         answer = await send_safely(queue.client, GetDeadLetter(queue.name, each))

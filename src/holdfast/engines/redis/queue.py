@@ -19,6 +19,7 @@ from holdfast.commands.queue import (
     ConsumerHeartbeat,
     DeadLetterPage,
     DeadLettersRemoved,
+    DeadPositions,
     Delivery,
     GetDeadLetter,
     Join,
@@ -26,6 +27,7 @@ from holdfast.commands.queue import (
     Leave,
     LeaveUnfinished,
     ListDeadLetters,
+    ListDeadPositions,
     ListKeys,
     MessageOutcome,
     NewMessage,
@@ -122,6 +124,10 @@ def _redrive(command: Redrive) -> tuple[Argument, ...]:
     return ("reset" if command.reset else "redrive", command.token, *command.ids)
 
 
+def _purge(command: Purge) -> tuple[Argument, ...]:
+    return ("purge positions" if command.by_position else "purge", command.token, *command.ids)
+
+
 def _check(command: CheckConsistency) -> tuple[Argument, ...]:
     """Pack the values as the bytes that an earlier page returned: another program may have written any bytes there."""
     return (command.part, _raw(command.which), command.at, str(command.most), *map(_raw, command.candidates))
@@ -142,9 +148,10 @@ SCRIPTS: dict[type, Script] = {
     TakeOver: Script("queue/take_over", _take_over),
     ListKeys: Script("queue/keys", lambda command: (command.token, str(command.limit))),
     ListDeadLetters: Script("queue/dead_letters", lambda command: ("list", command.after, str(command.limit))),
+    ListDeadPositions: Script("queue/dead_letters", lambda command: ("positions", command.after, str(command.limit))),
     GetDeadLetter: Script("queue/dead_letters", lambda command: ("get", command.id, "1")),
     Redrive: Script("queue/redrive", _redrive),
-    Purge: Script("queue/redrive", lambda command: ("purge", command.token, *command.ids)),
+    Purge: Script("queue/redrive", _purge),
     GetStats: Script("queue/stats", lambda _command: ()),
     ListConsumers: Script("queue/consumers", lambda command: (str(command.limit),)),
     Peek: Script("queue/peek", lambda command: (command.place, str(command.limit), command.lane)),
@@ -247,6 +254,7 @@ REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
     "outcomes": lambda reply: OutcomesRecorded(tuple(reply[1:])),
     "reclaimed": lambda reply: Reclaimed(reply[1] == 1, reply[2] == 1, *reply[3:]),
     "dead letters": lambda reply: DeadLetterPage(tuple(map(_dead_letter, reply[2:])), reply[1]),
+    "dead positions": lambda reply: DeadPositions(tuple(reply[1:])),
     "dead letters removed": lambda reply: DeadLettersRemoved(tuple(reply[1:])),
     "counts": _counts,
     "consumers": _consumers,

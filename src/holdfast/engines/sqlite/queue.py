@@ -30,7 +30,7 @@ from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, Queu
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
 
@@ -65,6 +65,7 @@ _BEHIND = f"SELECT {_FIELDS} {_MESSAGES} 'behind' ORDER BY entry LIMIT ?"
 
 _DEAD_LETTER = f"SELECT reason, died_us, {_FIELDS} FROM queue_dead_letter WHERE queue = ? AND"  # noqa: S608
 _DEAD_LETTERS = f"{_DEAD_LETTER} place > ? ORDER BY place LIMIT ?"
+_DEAD_POSITIONS = "SELECT place FROM queue_dead_letter WHERE queue = ? AND place > ? ORDER BY place LIMIT ?"
 _ADD_DEAD_LETTER = f"INSERT INTO queue_dead_letter (queue, place, reason, died_us, {_FIELDS}) VALUES (?{', ?' * 14})"  # noqa: S608
 _EVICT = (
     "DELETE FROM queue_dead_letter WHERE rowid IN"
@@ -331,11 +332,22 @@ class StoredQueue:
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return next(map(_dead_letter, self._rows(f"{_DEAD_LETTER} id = ?", id)), None)
 
-    def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
-        return list(map(_dead_letter, self._rows(_DEAD_LETTERS, after, limit)))
+    def list_dead_letters(self, after: str, limit: int) -> Iterator[StoredDeadLetter]:
+        return map(_dead_letter, self._cursor.execute(_DEAD_LETTERS, (self._id, after, limit)))
 
-    def remove_dead_letter(self, id: str) -> None:  # noqa: A002
-        self._dead -= self._change("DELETE FROM queue_dead_letter WHERE queue = ? AND id = ?", id)
+    def dead_positions(self, after: str, limit: int) -> list[str]:
+        return [row[0] for row in self._rows(_DEAD_POSITIONS, after, limit)]
+
+    def remove_dead_letter(self, id: str) -> bool:  # noqa: A002
+        return self._remove_dead("DELETE FROM queue_dead_letter WHERE queue = ? AND id = ?", id)
+
+    def remove_dead_position(self, position: str) -> bool:
+        return self._remove_dead("DELETE FROM queue_dead_letter WHERE queue = ? AND place = ?", position)
+
+    def _remove_dead(self, delete: str, which: str) -> bool:
+        removed = self._change(delete, which)
+        self._dead -= removed
+        return removed > 0
 
     def evict_dead_letters(self, most: int) -> int:
         over = max(0, self._dead - most)

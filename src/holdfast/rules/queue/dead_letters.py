@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from holdfast.commands.queue import (
+    PAGE_BYTES,
     DeadLetterPage,
     DeadLettersRemoved,
+    DeadPositions,
     GetDeadLetter,
     ListDeadLetters,
+    ListDeadPositions,
     Purge,
     Redrive,
+    StoredDeadLetter,
 )
 from holdfast.rules.lease_record import Moment
 from holdfast.rules.queue.messages import RESULT_MEMORY_MS, add_message, wake_waiting
@@ -18,9 +22,21 @@ from holdfast.rules.result import RuleResult
 
 def list_dead_letters(state: QueueState, command: ListDeadLetters, moment: Moment) -> RuleResult:  # noqa: ARG001 - as all rules
     """Return a page of dead letters, the oldest first."""
-    dead_letters = state.list_dead_letters(command.after, command.limit)
-    last = position_of_dead_letter(dead_letters[-1]) if dead_letters and len(dead_letters) == command.limit else ""
+    dead_letters: list[StoredDeadLetter] = []
+    size = 0
+    for each in state.list_dead_letters(command.after, command.limit):
+        dead_letters.append(each)
+        size += len(each.message.body)
+        if size >= PAGE_BYTES:
+            break
+    more = size >= PAGE_BYTES or (dead_letters and len(dead_letters) == command.limit)
+    last = position_of_dead_letter(dead_letters[-1]) if more else ""
     return RuleResult(DeadLetterPage(tuple(dead_letters), last), [])
+
+
+def list_dead_positions(state: QueueState, command: ListDeadPositions, moment: Moment) -> RuleResult:  # noqa: ARG001
+    """Return the positions of dead letters, the oldest first."""
+    return RuleResult(DeadPositions(tuple(state.dead_positions(command.after, command.limit))), [])
 
 
 def get_dead_letter(state: QueueState, command: GetDeadLetter, moment: Moment) -> RuleResult:  # noqa: ARG001
@@ -35,11 +51,14 @@ def redrive(state: QueueState, command: Redrive, moment: Moment) -> RuleResult:
     if earlier is not None:
         return RuleResult(DeadLettersRemoved(earlier), [])
     redriven: list[str] = []
-    ready = 0
+    ready = size = 0
     for each in command.ids:
+        if size >= PAGE_BYTES:
+            break
         dead_letter = state.get_dead_letter(each)
         if dead_letter is None:
             continue
+        size += len(dead_letter.message.body)
         message = dead_letter.message._replace(crashes=0)
         if command.reset:
             message = message._replace(attempts=0, first_consumer="", last_consumer="", last_error="")
@@ -56,9 +75,8 @@ def purge(state: QueueState, command: Purge, moment: Moment) -> RuleResult:
     earlier = _earlier_result(state, command, moment)
     if earlier is not None:
         return RuleResult(DeadLettersRemoved(earlier), [])
-    purged = [each for each in dict.fromkeys(command.ids) if state.get_dead_letter(each) is not None]
-    for each in purged:
-        state.remove_dead_letter(each)
+    remove = state.remove_dead_position if command.by_position else state.remove_dead_letter
+    purged = [each for each in command.ids if remove(each)]
     state.add_to_counter(PURGED, len(purged))
     _remember_result(state, command, purged, moment)
     return RuleResult(DeadLettersRemoved(tuple(purged)), [])

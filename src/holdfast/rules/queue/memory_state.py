@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
 
@@ -322,16 +322,26 @@ class MemoryQueueState(Journaled):
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002
         return self._dead.get(id)
 
-    def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
-        begin = bisect_right(self._dead_order, after)
-        return [self._dead[position.partition("-")[2]] for position in self._dead_order[begin : begin + limit]]
+    def list_dead_letters(self, after: str, limit: int) -> Iterator[StoredDeadLetter]:
+        return (self._dead[position.partition("-")[2]] for position in self.dead_positions(after, limit))
 
-    def remove_dead_letter(self, id: str) -> None:  # noqa: A002
+    def dead_positions(self, after: str, limit: int) -> list[str]:
+        begin = bisect_right(self._dead_order, after)
+        return self._dead_order[begin : begin + limit]
+
+    def remove_dead_letter(self, id: str) -> bool:  # noqa: A002
         dead_letter = self._dead.get(id)
-        if dead_letter is not None:
-            self.journal.note(self._dead, id)
-            del self._dead[id]
-            del self._dead_order[bisect_left(self._dead_order, position_of_dead_letter(dead_letter))]
+        if dead_letter is None:
+            return False
+        self.journal.note(self._dead, id)
+        del self._dead[id]
+        del self._dead_order[bisect_left(self._dead_order, position_of_dead_letter(dead_letter))]
+        return True
+
+    def remove_dead_position(self, position: str) -> bool:
+        dead_letter = self._dead.get(position.partition("-")[2])
+        is_there = dead_letter is not None and position_of_dead_letter(dead_letter) == position
+        return is_there and self.remove_dead_letter(position.partition("-")[2])
 
     def evict_dead_letters(self, most: int) -> int:
         evicted = self._dead_order[: max(0, len(self._dead_order) - most)]

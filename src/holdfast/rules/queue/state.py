@@ -10,6 +10,7 @@ because they must survive a restart of the machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 
@@ -212,11 +213,17 @@ class QueueState(Protocol):
     def get_dead_letter(self, id: str) -> StoredDeadLetter | None:  # noqa: A002 - the id of a message
         """Return the dead letter of this message."""
 
-    def list_dead_letters(self, after: str, limit: int) -> list[StoredDeadLetter]:
-        """Return the dead letters after this position, in the order of `position_of_dead_letter`."""
+    def list_dead_letters(self, after: str, limit: int) -> Iterator[StoredDeadLetter]:
+        """Yield the dead letters after this position, in the order of `position_of_dead_letter`, each when needed."""
 
-    def remove_dead_letter(self, id: str) -> None:  # noqa: A002
-        """Remove the dead letter of this message."""
+    def dead_positions(self, after: str, limit: int) -> list[str]:
+        """Return the positions of the dead letters after this position, without reading their bodies."""
+
+    def remove_dead_letter(self, id: str) -> bool:  # noqa: A002
+        """Remove the dead letter of this message; return whether there was one."""
+
+    def remove_dead_position(self, position: str) -> bool:
+        """Remove the dead letter at this position; return whether there was one."""
 
     def evict_dead_letters(self, most: int) -> int:
         """Drop the oldest dead letters beyond `most`, and return how many were dropped."""

@@ -23,9 +23,10 @@
 --@include queue/write.lua
 --@include queue/requeue.lua
 --@include queue/wake.lua
+--@const PAGE_BYTES = commands.queue.PAGE_BYTES
 --@const DRAIN_US = rules.queue.messages.DRAIN_US
 --@const RECEIVED = rules.queue.state.RECEIVED
-local BYTES, FIRST_READ = 1048576, 8
+local FIRST_READ = 8
 local token, most, lane_count = ARGV[3], math.min(tonumber(ARGV[4]), PART), tonumber(ARGV[8])
 local held_key, past_lanes = base .. ':held:' .. token, 9 + lane_count
 local consumer = live_consumer(token)
@@ -100,10 +101,10 @@ if not unseen then
   end
 end
 
--- Read the first few messages, and then as many at a time as their size suggests, so that an answer hardly exceeds BYTES.
+-- Read the first few messages, and then as many at a time as their size suggests, so that an answer hardly exceeds PAGE_BYTES.
 local answer, deliveries, many, at, bytes, first = { 'received', -1, 0, 0, {}, lost }, {}, 0, 1, 0, math.max(fence + 1, now)
-while at <= #found and bytes < BYTES do
-  local past = math.min(#found, at == 1 and FIRST_READ or math.max(at, math.floor((at - 1) * BYTES / (bytes + 1))))
+while at <= #found and bytes < PAGE_BYTES do
+  local past = math.min(#found, at == 1 and FIRST_READ or math.max(at, math.floor((at - 1) * PAGE_BYTES / (bytes + 1))))
   for i, text in ipairs(redis.call('HMGET', base .. ':messages', unpack(found, at, past))) do
     if text then
       local entry = found[at + i - 1]

@@ -1,13 +1,13 @@
 -- Turn these dead letters into messages again, or delete them.
 --
 -- KEYS[1]  the name's own key
--- ARGV[3]  operation  `purge`, `redrive`, or `reset` to redrive them without their record of attempts
+-- ARGV[3]  operation  `purge`, `purge positions`, `redrive`, or `reset` to redrive them without their record of attempts
 -- ARGV[4]  token      of this command; empty for none
--- ARGV[5…] ids
+-- ARGV[5…] ids, or positions
 --
 -- Returns  {'dead letters removed', id…}
 --
--- Twin of rules/queue/dead_letters.py: redrive, purge.
+-- Twin of rules/queue/dead_letters.py: redrive, purge. It ends when the dead letters that it has read have PAGE_BYTES.
 
 --@include queue/state.lua
 --@include queue/consumer_read.lua
@@ -16,6 +16,7 @@
 --@include queue/requeue.lua
 --@include queue/dead_letter_order.lua
 --@include queue/wake.lua
+--@const PAGE_BYTES = commands.queue.PAGE_BYTES
 --@const RESULT_MEMORY_MS = rules.queue.messages.RESULT_MEMORY_MS
 --@const REDRIVEN = rules.queue.state.REDRIVEN
 --@const PURGED = rules.queue.state.PURGED
@@ -23,14 +24,22 @@ local result_key = ARGV[4] ~= '' and base .. ':result:' .. ARGV[4]
 local before = result_key and redis.call('GET', result_key)
 if before then return { 'dead letters removed', unpack(cmsgpack.unpack(before)) } end
 
-local operation, removed, seen, ready = ARGV[3], { 'dead letters removed' }, {}, 0
+local operation, removed, ids, seen, ready, bytes = ARGV[3], { 'dead letters removed' }, {}, {}, 0, 0
+local purges = operation == 'purge' or operation == 'purge positions'
 for i = 5, #ARGV do
   local id = ARGV[i]
-  local dead_letter = not seen[id] and redis.call('HGET', base .. ':dead', id)
+  if operation == 'purge positions' then
+    if not seen[id] and redis.call('ZSCORE', base .. ':dead_order', id) then
+      seen[id], removed[#removed + 1], ids[#ids + 1], old_positions[#old_positions + 1] = true, id, string.sub(id, 22), id
+    end
+  elseif bytes >= PAGE_BYTES then
+    break
+  end
+  local dead_letter = operation ~= 'purge positions' and not seen[id] and redis.call('HGET', base .. ':dead', id)
   if dead_letter then
-    seen[id], removed[#removed + 1] = true, id
+    seen[id], removed[#removed + 1], ids[#ids + 1], bytes = true, id, id, bytes + #dead_letter
     remove_position(id, dead_letter)
-    if operation ~= 'purge' then
+    if not purges then
       local reason, at = string.match(dead_letter, '^%d+ (%d+)\n()')
       local message = read(id, string.sub(dead_letter, at + reason))
       message.crashes = 0
@@ -48,12 +57,12 @@ end
 if #removed == 1 then return removed end
 redis.call('ZCARD', base .. ':dead_order')
 check_types()
-if operation == 'purge' then allow_at_maxmemory() end
+if purges then allow_at_maxmemory() end
 store()
-redis.call('HDEL', base .. ':dead', unpack(removed, 2))
+redis.call('HDEL', base .. ':dead', unpack(ids))
 redis.call('ZREM', base .. ':dead_order', unpack(old_positions))
 if result_key then redis.call('SET', result_key, cmsgpack.pack({ unpack(removed, 2) }), 'PX', RESULT_MEMORY_MS) end
-add_to_counter(operation == 'purge' and PURGED or REDRIVEN, #removed - 1)
+add_to_counter(purges and PURGED or REDRIVEN, #removed - 1)
 wake_waiting(ready)
 save(true)
 publish_wakeups()
