@@ -13,8 +13,10 @@ RECORD_MAX_MS = 62_000 + 60_000
 # The wake-up of a waiter that did not pop it expires with its offer.
 WAKEUP = re.compile(RECORD.pattern + rb":wakeup:[0-9a-z-]+")
 WAKEUP_MAX_MS = 1_000
-# Counters, markers, indexes, mailboxes, results and deduplication keys expire with their longest window.
-COUNTER = re.compile(RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|(?:index|successor|mailbox|result|dedup):.*)", re.DOTALL)
+# Counters, markers, indexes, mailboxes, publishes, results and deduplication keys expire with their longest window.
+COUNTER = re.compile(
+    RECORD.pattern + rb":(?:[lg]:[0-9,]+|[bo]|published|(?:index|successor|mailbox|result|dedup):.*)", re.DOTALL
+)
 COUNTER_MAX_MS = 31 * 86400 * 1000
 # The marker that clients of layout 1 read.
 MARKER = re.compile(rb"hf1:(?:[\w.-]+:)?layout")

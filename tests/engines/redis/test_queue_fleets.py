@@ -134,7 +134,7 @@ def test_memory_goes_back_when_everything_is_done(one_server):
     assert peak - before > 100 * BATCH_MAX  # it would be seen
     calls = -(-SENT // BATCH_MAX)
     assert used(one_server) - before < 500_000 + 250 * calls
-    keys = {key.partition(b":result")[0] for key in one_server.command("KEYS", "hf2:{q}:queue*")}
+    keys = {key.partition(b":published")[0] for key in one_server.command("KEYS", "hf2:{q}:queue*")}
     assert keys == {b"hf2:{q}:queue"}
     if LARGE:
         eventually(lambda: one_server.command("KEYS", "hf2:*") == [], 180, "an end of what is remembered")

@@ -145,21 +145,24 @@ def test_a_graceful_failover_loses_nothing_that_was_confirmed(clustered):
     assert statistics.median(pauses) < (RESUMED_S if LARGE else 5 * RESUMED_S)
 
 
+@pytest.mark.finding("L7")
 def test_a_slot_that_moves_under_a_queue_costs_nothing(clustered):
-    """T17: commands wait while the slot moves. Each message is processed once, and no caller gets an error."""
+    """T17: commands wait while the slot moves. Each message is processed once, and no caller gets an error.
+
+    The move is short, because a publish leaves no key of its own behind.
+    """
     publisher, work = clustered.connect(), Work(clustered)
     over, sent = threading.Event(), []
 
     def publish():
         queue = publisher.queue("q", ttl=TTL_S)
         while not over.is_set():
-            bodies = list(range(len(sent), len(sent) + 3))
-            queue.publish_many(bodies)
-            sent.extend(bodies)
-            time.sleep(0.005)
+            queue.publish(len(sent))
+            sent.append(len(sent))
+            time.sleep(0.001)
 
     publishing = clustered.start(publish)
-    eventually(lambda: len(work.seen) > 20, what="some work")
+    eventually(lambda: len(work.seen) > 100, what="some work")
     moved = 0
     for _ in range(4):
         slot = slot_of("q")
@@ -171,7 +174,7 @@ def test_a_slot_that_moves_under_a_queue_costs_nothing(clustered):
     over.set()
     publishing.result(30)
 
-    assert moved > 0
+    assert 0 < moved < 4 * 20
     work.until_all(sent)
     emptied(publisher)
     work.end()

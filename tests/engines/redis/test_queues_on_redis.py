@@ -52,6 +52,19 @@ def test_a_publish_whose_reply_was_lost_publishes_once(place):
     assert drained(other) == ["a", "b"]
 
 
+@pytest.mark.finding("L7")
+def test_publishes_leave_no_key_each(place):
+    """They would fill the slot of the queue for a minute, and make its move to another server long."""
+    client = place.connect()
+    for number in range(100):
+        client.queue("q").publish(number)
+    keys = place.server.command("KEYS", f"{KEY}*")
+    assert sorted(keys) == [KEY.encode() + part for part in (b"", b":messages", b":published", b":ready:")]
+    assert place.server.command("ZCARD", f"{KEY}:published") == 100
+    assert place.server.command("PTTL", f"{KEY}:published") > 60_000
+    assert drained(client) == list(range(100))
+
+
 @pytest.mark.finding("T1")
 @pytest.mark.parametrize("how", ["refuse", "half_open"])
 def test_an_ack_of_a_consumer_that_is_cut_off_does_not_succeed_after_another_consumers_ack(place, how):
@@ -380,7 +393,7 @@ def test_finished_messages_leave_no_keys_behind(slow):
     queue = client.queue("q")
 
     def keys():
-        return {key.decode().removeprefix(KEY).partition(":result")[0] for key in server.command("KEYS", f"{KEY}*")}
+        return {key.decode().removeprefix(KEY).partition(":published")[0] for key in server.command("KEYS", f"{KEY}*")}
 
     for _ in range(3):
         queue.publish_many(["x" * 100] * 200)

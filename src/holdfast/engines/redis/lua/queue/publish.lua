@@ -17,9 +17,13 @@
 --@const RESULT_MEMORY_MS = rules.queue.messages.RESULT_MEMORY_MS
 --@const PUBLISHED = rules.queue.state.PUBLISHED
 --@const DEDUPLICATED = rules.queue.state.DEDUPLICATED
-local result_key = base .. ':result:' .. ARGV[3]
-local before = redis.call('GET', result_key)
-if before and before ~= '' then return { 'published', unpack(cmsgpack.unpack(before)) } end
+-- The tokens of the last minute are in one key, because a slot with a key per publish would take long to move. Only a
+-- command with a duplicate has a result of its own.
+local tokens, result_key = base .. ':published', base .. ':result:' .. ARGV[3]
+local until_us = redis.call('ZSCORE', tokens, ARGV[3])
+local before = until_us and tonumber(until_us) > now
+local duplicates_before = before and redis.call('GET', result_key)
+if duplicates_before then return { 'published', unpack(cmsgpack.unpack(duplicates_before)) } end
 
 local function key_and_lane(text)
   local id, headers, key, lane, from = string.match(text, '^(%d+) (%d+) (%d+) (%d+)\n()')
@@ -78,8 +82,11 @@ check_types()
 store()
 for _, each in ipairs(dedups) do redis.call('SET', base .. ':dedup:' .. each[1], each[2], 'PX', each[3]) end
 local duplicates = #answer - 1 - fresh
-local result = duplicates > 0 and cmsgpack.pack({ unpack(answer, 2) }) or ''
-redis.call('SET', result_key, result, 'PX', RESULT_MEMORY_MS)
+if duplicates > 0 then redis.call('SET', result_key, cmsgpack.pack({ unpack(answer, 2) }), 'PX', RESULT_MEMORY_MS) end
+local ended = redis.call('ZRANGEBYSCORE', tokens, '-inf', int(now), 'LIMIT', 0, 4)
+if #ended > 0 then redis.call('ZREM', tokens, unpack(ended)) end
+redis.call('ZADD', tokens, int(now + RESULT_MEMORY_MS * 1000), ARGV[3])
+redis.call('PEXPIRE', tokens, 2 * RESULT_MEMORY_MS)  -- twice, in case the server's clock went back in between
 add_to_counter(PUBLISHED, fresh)
 add_to_counter(DEDUPLICATED, duplicates)
 wake_waiting(ready)

@@ -18,7 +18,8 @@
 --            :dead          hash        dead letters: id -> text, see queue/dead_letter_order.lua
 --            :dead_order    sorted set  positions of dead letters, in their order
 --            :dedup:<key>   string      one per deduplication key, which expires: id
---            :result:<token> string     one per command, which expires: ids, or nothing if all were new
+--            :published     sorted set  token of a publish by the end of its memory; it expires a while after the last one
+--            :result:<token> string     one per redrive, purge, or publish with a duplicate, which expires: ids
 -- KEYS[2]  in a cluster only, and never stored: as in lease/record.lua
 -- ARGV[1]  client     the caller: the channel of its wake-ups
 -- ARGV[2]  memory_ms  how long an empty queue is remembered after its last use
