@@ -28,7 +28,7 @@ from holdfast.core.queue.outcomes import readable
 from holdfast.core.queue.queue import LANES, whole_number
 from holdfast.core.queue.session import ConsumerSession
 from holdfast.core.resend import PATIENT, WIRE_NS, resend
-from holdfast.core.step import answer_of
+from holdfast.core.step import Ready
 from holdfast.errors import LASTING, UNKNOWN, Closed, InvalidConfig, LeaseLost, Unavailable
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import LABEL_MAX, is_unicode
@@ -263,9 +263,11 @@ class ConsumerCore:
             raise RuntimeError(f"consumer {self.name!r} receives messages only inside its `with` block")
         taken: list[Delivered] = []
         try:
-            if await self._trust_buffer(until_ns):
-                await self._fill_buffer(until_ns)
-                taken.extend(self._buffer.popleft() for _ in range(min(most, len(self._buffer))))
+            if not self._buffer or await self._trust_buffer(until_ns):
+                if not self._buffer:
+                    await self._fill_buffer(until_ns)
+                while self._buffer and len(taken) < most:
+                    taken.append(self._buffer.popleft())
             for each in taken:
                 each.held.returned = True
             return [each.message for each in taken]
@@ -347,7 +349,8 @@ class ConsumerCore:
             command = Receive(queue.name, session.token, min(most, BATCH_MAX), *details, self._seen_fence)
             self.answer_may_be_lost = True  # until the answer arrives
             session.delivered = True  # before this line, an interrupt undoes the session
-            answer = await answer_of(client.transport.apply(command, self.answer_until_ns(now_ns)))
+            reply = client.transport.apply(command, self.answer_until_ns(now_ns))
+            answer = reply if isinstance(reply, Ready) else await reply
         except Unavailable as error:
             if error.reason in LASTING:
                 raise
@@ -370,9 +373,12 @@ class ConsumerCore:
         messages = await self.read(session, answer.deliveries)
         self.answer_may_be_lost = False  # not before: after an interrupt, the engine sends the messages again
         if self._seen_fence >= 0:  # after `read`: if an interrupt comes earlier, the engine sends the messages again
-            self._seen_fence = max([self._seen_fence, *(each.fence for each in answer.deliveries)])
+            for each in answer.deliveries:
+                self._seen_fence = max(self._seen_fence, each.fence)
         if answer.deliveries and not messages:
             return None
+        if messages:
+            return FetchResult(messages, None, 0, answer.drain)
         again_ns = client.clock.now_ns() + max(_RECHECK_MIN_NS, min(_RECHECK_MAX_NS, queue.ttl_ms * NS_PER_MS // 6))
         if answer.next_ms and (answer.position or 0) < _DELAY_WATCHERS:
             again_ns = min(again_ns, client.clock.now_ns() + answer.next_ms * NS_PER_MS)
@@ -451,7 +457,8 @@ class ConsumerCore:
 
         try:
             try:
-                answer = await answer_of(send())
+                reply = send()
+                answer = reply if isinstance(reply, Ready) else await reply
                 if resent:
                     answer = answer_to_copy(answer)
             except Unavailable as error:

@@ -194,10 +194,13 @@ class MemoryQueueState(Journaled):
     def add_ready(self, lane: str, message: StoredMessage) -> None:
         self._number += 1
         entry = str(self._number)
-        line = self._lanes.setdefault(lane, OrderedDict())
+        line = self._lanes.get(lane)
+        if line is None:
+            line = self._lanes[lane] = OrderedDict()
         self.journal.append((line, entry, ABSENT))
         line[entry] = message
-        self._set_head(READY, "", QueueEntry(entry, lane, message))
+        if message.key:
+            self._set_head(READY, "", QueueEntry(entry, lane, message))
 
     def _set_head(self, place: str, token: str, entry: QueueEntry) -> None:
         if entry.message.key:
@@ -205,7 +208,7 @@ class MemoryQueueState(Journaled):
             self._heads[entry.message.key] = KeyHead(place, token, entry)
 
     def deliver_ready(self, lane: str, count: int, token: str, fence: int, now_us: int) -> list[QueueEntry]:
-        line = self._lanes.get(lane, OrderedDict())
+        line = self._lanes.get(lane)
         found: list[QueueEntry] = []
         if not line:
             return found
@@ -265,7 +268,8 @@ class MemoryQueueState(Journaled):
         return list(islice(self._held.get(token, {}), limit))
 
     def find_held(self, token: str, entry: str) -> QueueEntry | None:
-        return self._held.get(token, {}).get(entry)
+        held = self._held.get(token)
+        return None if held is None else held.get(entry)
 
     def remove_held(self, token: str, entry: str) -> None:
         entries = self._held[token]
@@ -403,4 +407,4 @@ class MemoryQueueState(Journaled):
 
     def is_empty(self) -> bool:
         """Return whether the engine may forget this queue."""
-        return not (self.size or self._dead or self._consumers or self._dedup or self._results)
+        return not (self._consumers or self._dead or self._dedup or self._results or self.size)

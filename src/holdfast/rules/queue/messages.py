@@ -162,8 +162,10 @@ def receive(state: QueueState, command: Receive, moment: Moment) -> RuleResult:
     if position is None:
         state.remove_waiting(command.token)
     drain = _should_drain(state, command, moment)
-    left = sum(state.ready_count(lane) for lane in command.lanes)
     answer = Received(tuple(map(delivery_of, found)), position, due_ms(state, moment), drain, lost)
+    if state.first_waiting() is None:
+        return RuleResult(answer, [])
+    left = sum(state.ready_count(lane) for lane in command.lanes)
     return RuleResult(answer, wake_waiting(state, left, moment))
 
 
@@ -258,28 +260,28 @@ def record_outcomes(state: QueueState, command: RecordOutcomes, moment: Moment) 
     """Record each outcome whose message this consumer holds; answer the other entries as lost."""
     consumer = live_consumer(state, command.token)
     lost: list[str] = []
-    counts = dict.fromkeys(_COUNTERS, 0)
+    counts: dict[str, int] = {}
     ready = 0
     for outcome in command.outcomes:
         entry = None if consumer is None else state.find_held(command.token, outcome.entry)
         if consumer is None or entry is None:
             lost.append(outcome.entry)
             continue
-        counts[outcome.kind] += 1
+        counts[outcome.kind] = counts.get(outcome.kind, 0) + 1
         if outcome.kind != VERIFY:
             state.remove_held(command.token, outcome.entry)
             ready += _apply_outcome(state, consumer, entry, outcome, moment)
-    for kind, counter in _COUNTERS.items():
-        if counter:
-            state.add_to_counter(counter, counts[kind])
-    if not command.resent or consumer is None:  # no other client takes a message from a live consumer
+    for kind, count in counts.items():
+        if kind != VERIFY:
+            state.add_to_counter(_COUNTERS[kind], count)
+    if lost and (not command.resent or consumer is None):  # no other client takes a message from a live consumer
         state.add_to_counter(LOST, len(lost))
-    if counts[REJECT]:
+    if REJECT in counts:
         trim_dead_letters(state, command.dead_max)
     return RuleResult(OutcomesRecorded(tuple(lost)), wake_waiting(state, ready, moment))
 
 
-_COUNTERS = {ACK: ACKED, RETRY: RETRIED, RELEASE: RELEASED, REJECT: DEAD_LETTERED, VERIFY: ""}
+_COUNTERS = {ACK: ACKED, RETRY: RETRIED, RELEASE: RELEASED, REJECT: DEAD_LETTERED}
 
 
 def _apply_outcome(
