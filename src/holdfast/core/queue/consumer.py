@@ -372,17 +372,24 @@ class ConsumerCore:
             self._report_lost(answer.lost)
         messages = await self.read(session, answer.deliveries)
         self.answer_may_be_lost = False  # not before: after an interrupt, the engine sends the messages again
-        if self._seen_fence >= 0:  # after `read`: if an interrupt comes earlier, the engine sends the messages again
-            for each in answer.deliveries:
+        if answer.deliveries:
+            self._note_fences(answer.deliveries)
+            return FetchResult(messages, None, 0, answer.drain) if messages else None
+        return FetchResult([], None if answer.position is None else command, self._again_ns(answer), answer.drain)
+
+    def _note_fences(self, deliveries: tuple[Delivery, ...]) -> None:
+        """Note the largest fence, after `read`: if an interrupt comes earlier, the engine sends the messages again."""
+        if self._seen_fence >= 0:
+            for each in deliveries:
                 self._seen_fence = max(self._seen_fence, each.fence)
-        if answer.deliveries and not messages:
-            return None
-        if messages:
-            return FetchResult(messages, None, 0, answer.drain)
-        again_ns = client.clock.now_ns() + max(_RECHECK_MIN_NS, min(_RECHECK_MAX_NS, queue.ttl_ms * NS_PER_MS // 6))
+
+    def _again_ns(self, answer: Received) -> int:
+        """Return when to fetch again without a wake-up."""
+        now_ns = self.queue.client.clock.now_ns()
+        again_ns = now_ns + max(_RECHECK_MIN_NS, min(_RECHECK_MAX_NS, self.queue.ttl_ms * NS_PER_MS // 6))
         if answer.next_ms and (answer.position or 0) < _DELAY_WATCHERS:
-            again_ns = min(again_ns, client.clock.now_ns() + answer.next_ms * NS_PER_MS)
-        return FetchResult(messages, command if answer.position is not None else None, again_ns, answer.drain)
+            again_ns = min(again_ns, now_ns + answer.next_ms * NS_PER_MS)
+        return again_ns
 
     def _report_lost(self, entries: tuple[str, ...]) -> None:
         """Report known messages that the consumer does not hold on the engine: a failover may have lost the delivery.
