@@ -287,6 +287,7 @@ def test_a_timeout_of_a_socket_is_no_error_of_a_signal_handler():
 
 def test_a_suppressed_error_does_not_hide_an_alarm():
     """`TimeoutError` is an `OSError`, and the program would wait for an alarm that has come."""
+
     def work():
         with suppress(OSError):
             read(0.001)

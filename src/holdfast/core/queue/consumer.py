@@ -262,8 +262,10 @@ class ConsumerCore:
         if not self._entered:
             raise RuntimeError(f"consumer {self.name!r} receives messages only inside its `with` block")
         taken: list[Delivered] = []
+        session = self.session
         try:
-            if not self._buffer or await self._trust_buffer(until_ns):
+            trusted = not self._buffer and session is not None and session.is_live()  # a fetch checks the rest
+            if trusted or await self._trust_buffer(until_ns):
                 if not self._buffer:
                     await self._fill_buffer(until_ns)
                 while self._buffer and len(taken) < most:

@@ -252,7 +252,7 @@ def test_a_consumer_goes_on_through_an_outage(face):
 
 @together
 def test_an_outcome_that_cannot_be_sent_is_sent_later(face):
-    """The work is done: its block ends well, and the keeper goes on sending."""
+    """The work is done, but the engine has not confirmed it: the block says so, and the keeper goes on sending."""
     client = face.connect()
     queue = client.queue("jobs")
     queue.publish("x")
@@ -260,9 +260,9 @@ def test_an_outcome_that_cannot_be_sent_is_sent_later(face):
     with queue.consumer() as consumer:
         (message,) = consumer.receive(timeout=5)
         wire.fail(RecordOutcomes)
-        with message:
+        with pytest.raises(Unavailable) as unavailable, message:
             pass
-        assert message.finished
+        assert unavailable.value.outcome == "unknown"
         wire.heal()
         eventually(lambda: queue.stats().in_flight == 0, what="an outcome sent by the keeper")
     assert queue.stats().counts["acked"] == 1
