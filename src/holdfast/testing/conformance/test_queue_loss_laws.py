@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from holdfast import Backoff, LeaseLost
+from holdfast import Backoff, LeaseLost, Unavailable
 from holdfast.clock import jittered_up
 from holdfast.commands import NotHeld
 from holdfast.commands.queue import (
