@@ -14,6 +14,7 @@ from holdfast.clock import Seconds, timeout_ns, ttl_ms
 from holdfast.core.inspection import lease_info
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, InvalidName
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import checked_name, this_process
 
 if TYPE_CHECKING:
@@ -307,6 +308,7 @@ def name_from_arguments(template: str, work: Callable[..., Any]) -> Callable[[tu
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
+        raise_if_of_signal(error)
         raise InvalidName(template, f"it is not a valid template: {error}") from None
     texts, fields = [""], []  # fields, and the texts before, between and after them
     for text, field, spec, conversion in parts:

@@ -20,6 +20,7 @@ from holdfast.core.queue.outcomes import Reject, Release, Retry, readable
 from holdfast.core.queue.queue import whole_number
 from holdfast.core.resend import send_safely
 from holdfast.errors import UNKNOWN, Closed, InvalidConfig, Unavailable
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -271,7 +272,8 @@ class WorkerCore:
             for each in lost:
                 try:
                     self._on_loss(each.message)
-                except Exception:
+                except Exception as error:
+                    raise_if_of_signal(error)
                     log.exception("on_loss of %r failed", each.message)
 
     async def _send_outcomes(self) -> None:

@@ -259,6 +259,7 @@ def connector_of(settings: Settings) -> Connector:
         read: Any = redis.connection.parse_url
         kwargs: dict[str, Any] = read(f"{_SCHEMES[scheme.lower()]}://{rest}")
     except ValueError as error:
+        raise_if_of_signal(error)
         # Any other message may contain a part of the password.
         rule = str(error) if str(error).startswith("Invalid value for") else UNREADABLE
         raise InvalidConfig("url", settings.url, rule) from None
