@@ -296,3 +296,14 @@ def test_a_suppressed_error_does_not_hide_an_alarm():
 
     error, _ = in_alarm(work)
     assert type(error) is Alarm
+
+
+def test_an_alarm_in_a_function_of_on_closing_reaches_the_program():
+    """The client logs an error of the function itself; the alarm belongs to the program, which closes again."""
+    client = holdfast.connect("memory://alarm-in-on-closing")
+    later = []
+    client.on_closing(read)
+    client.on_closing(lambda: later.append("called"))
+    error, _ = in_alarm(client.close)
+    assert (type(error), later) == (Alarm, [])
+    assert (client.close(), later) == ((), ["called"])

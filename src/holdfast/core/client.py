@@ -23,6 +23,7 @@ from holdfast.core.resend import WIRE_NS, raise_public
 from holdfast.core.step import Ready
 from holdfast.engines import ALTERNATIVES, Capability, open_engine
 from holdfast.errors import Closed, InvalidConfig, LossReason, Unavailable
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import readable, this_process
 from holdfast.observer import REPEATED, Observer, OutageLog, emit, log
 
@@ -169,7 +170,8 @@ class Client:
             call = self._closing_hooks.pop(0)
             try:
                 call()
-            except Exception:
+            except Exception as error:
+                raise_if_of_signal(error)
                 log.exception("a function of on_closing() failed: %r", call)
 
     def refuse_without(self, capability: Capability, feature: str = "") -> None:
