@@ -254,7 +254,7 @@ class LeaseLost(HoldfastError):
 
     def _sentence(self) -> str:
         detail = f": {self.detail}" if self.detail else ""
-        if self.reason == LossReason.RELEASED:
+        if self.reason == LossReason.RELEASED and not self.detail:
             return f"lease {self.name!r} with fence {self.fence} was already released; acquire a new one"
         during = f"; the work itself failed with {shown_error(self.__cause__)}" if self.__cause__ is not None else ""
         return f"lease {self.name!r} with fence {self.fence} was lost ({self.reason}){detail}{during}"
