@@ -166,13 +166,17 @@ def test_other_users_cannot_read_the_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite://hf.db", "sqlite://a/b.db", "sqlite:hf.db", "sqlite:///tmp/", "sqlite://", "sqlite:///"]
+    ("url", "rule"),
+    [
+        *((f"sqlite://{path}", "absolute path") for path in ("hf.db", "a/b.db", "/tmp/", "", "/")),
+        ("sqlite:hf.db", "as in sqlite:///path"),
+    ],
 )
-def test_a_path_that_names_no_file_is_refused(url, tmp_path, monkeypatch):
+def test_a_path_that_names_no_file_is_refused(url, rule, tmp_path, monkeypatch):
     """A relative path would mean another file, and so another lock, in every directory."""
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(InvalidConfig, match="absolute path"):
+    with pytest.raises(InvalidConfig, match=rule):
         holdfast.connect(url)
 
     assert list(tmp_path.iterdir()) == []
