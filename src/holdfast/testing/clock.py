@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _START_NS = 1_000 * NS
+_PAUSE_NS = NS // 200
 _START_WALL_US = 1_700_000_000_000_000
 
 
@@ -34,9 +35,14 @@ class ManualClock:
     def wall_us(self) -> int:
         return self._wall_us
 
-    def timeout_s(self, until_ns: int) -> float | None:  # noqa: ARG002 - as in all clocks
-        """Return `None`: a sleep until `until_ns` has no timeout, because only `advance` ends it."""
-        return None
+    def timeout_s(self, until_ns: int) -> float | None:
+        """Return `None`: a sleep until `until_ns` has no timeout, because only `advance` ends it.
+
+        A pause of a few milliseconds passes by itself: it only keeps a loop from running hot, and after an `advance`
+        in the middle of its work the loop has to look again.
+        """
+        left_ns = until_ns - self._now_ns
+        return max(0, left_ns) / NS if left_ns <= _PAUSE_NS else None
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` whenever the clock is moved; return a function that ends that."""

@@ -98,7 +98,7 @@ class Keeper:
         self._loss_thread: threading.Thread | None = None  # reports losses during an exchange
         self._watches_losses = False
         self._dropped: deque[tuple[PendingCommand | None, str, int | None]] = deque()
-        self.reporter = Reporter(self._observer, self._clock, self._transport.waker())
+        self.reporter = Reporter(self._observer, self._clock, self._transport.waker(), self._report_idle)
         self._renew_all_now = False  # the engine reported an event: renew every lease now
         self.promise_watch = PromiseWatch(self._transport, self.reporter)
 
@@ -215,9 +215,10 @@ class Keeper:
         """Return whether the threads have ended, after the observer has heard of every event."""
         if self._thread is not None:
             return False
-        if self._ending is not None:
-            self._ending.join(_JOIN_S)  # it is about to return
-            if self._ending.is_alive():
+        ending = self._ending
+        if ending is not None:
+            ending.join(_JOIN_S)  # it is about to return
+            if ending.is_alive():
                 return False
         if self._loss_thread is not None:
             self._loss_thread.join(_JOIN_S)

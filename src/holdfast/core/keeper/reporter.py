@@ -35,10 +35,11 @@ _DROPPED_FIRST = frozenset(("renewed", "renewed_late", "renewal_failed", "unavai
 class Reporter:
     """Runs the log and the observer for one keeper. Its thread starts with the first event and ends when idle."""
 
-    def __init__(self, observer: Observer | None, clock: Clock, waker: Waker) -> None:
+    def __init__(self, observer: Observer | None, clock: Clock, waker: Waker, on_end: Callable[[], object]) -> None:
         self.observer = observer
         self._clock = clock
         self._waker = waker
+        self._on_end = on_end  # wakes a `close()` that waits for this thread
         self._calls: deque[Callable[[], object]] = deque()
         self._guard = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -111,9 +112,10 @@ class Reporter:
         """Return whether the thread has ended, after all calls."""
         if self._thread is not None:
             return False
-        if self._ending is not None:
-            self._ending.join(_JOIN_S)  # it is about to return
-        return self._ending is None or not self._ending.is_alive()
+        ending = self._ending
+        if ending is not None:
+            ending.join(_JOIN_S)  # it is about to return
+        return ending is None or not ending.is_alive()
 
     def _start(self) -> None:
         with self._guard:
@@ -137,9 +139,9 @@ class Reporter:
             if self._calls or (self._clock.now_ns() < until_ns and not self._stopping):
                 continue
             self._ending, self._thread = self._thread, None
-            if not self._calls:  # otherwise `put` may have seen this thread just before it ended
-                return
-            self._start()
+            if self._calls:  # `put` may have seen this thread just before it ended
+                self._start()
+            self._on_end()
             return
 
     def _run_all(self) -> None:
