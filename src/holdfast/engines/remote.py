@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.clock import SYSTEM, Clock
@@ -275,7 +276,7 @@ class RemoteTransport(BaseTransport, Generic[C]):
         """Return a connection, and whether it was idle before."""
         if self._client != self.engine.client:  # after a fork: the free connections are the parent's
             self._client, self._free = self.engine.client, []
-        if self._free:
+        with suppress(IndexError):  # another thread may take the last one
             return self._free.pop(), True
         try:
             connection = await self.connect(until_ns)
@@ -358,8 +359,9 @@ class RemoteTransport(BaseTransport, Generic[C]):
     async def close(self) -> None:
         if self._owns:
             self.engine.close()
-        while self._free:
-            await self._drop(self._free.pop())
+        with suppress(IndexError):
+            while True:
+                await self._drop(self._free.pop())
 
 
 class RemoteBlocking(RemoteTransport[RemoteConnection], BlockingTransport):

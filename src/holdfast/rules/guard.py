@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 from holdfast.errors import Fenced, InvalidConfig
 from holdfast.names import is_unicode
+from holdfast.rules.lease_record import FENCE_MAX
 
-FENCE_MAX = 2**53 - 1  # so that every resource, scripts in Lua included, can compare it exactly
 TOKEN_MAX = 200
 
 

@@ -13,6 +13,18 @@ from typing import NamedTuple, Protocol
 
 _SWEEP_MIN = 64
 
+FENCE_MAX = 2**53 - 1  # so that every resource, scripts in Lua included, can compare it exactly
+# The largest fence that a record may have. The clock reaches it in 2255. Every batch of fences after it is below the
+# maximum.
+STORED_FENCE_MAX = FENCE_MAX - 2**20
+
+
+def checked_fence(fence: object) -> int:
+    """Return the fence of a stored record; raise `ValueError` if holdfast cannot have written it."""
+    if type(fence) is not int or not 0 <= fence <= STORED_FENCE_MAX:
+        raise ValueError(f"it has the fence {fence!r:.40}, and fences are whole numbers up to {STORED_FENCE_MAX}")
+    return fence
+
 
 class HolderRecord(NamedTuple):
     """The holder of a lease, or the waiter that has an offer (`offered`)."""

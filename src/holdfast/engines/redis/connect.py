@@ -24,7 +24,7 @@ from redis.retry import Retry
 from holdfast.config import UNREADABLE
 from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.keys import PREFIX
-from holdfast.engines.redis.redirects import error_code
+from holdfast.engines.redis.redirects import CORRUPT, error_code
 from holdfast.errors import MOVING, InvalidConfig, Unavailable, UnavailableReason
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.text import NOT_SHOWN
@@ -67,6 +67,7 @@ _REASONS = {
     "MOVED": "other topology",
     "ASK": "other topology",
     "CROSSSLOT": "other topology",
+    CORRUPT: "corrupt",
 }
 # Errors of a server of another kind than the URL says, and the hint for each.
 _SENTINEL_HINT = "is it a sentinel? Then connect to redis+sentinel://"

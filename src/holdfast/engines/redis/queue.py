@@ -196,6 +196,8 @@ def _raw(text: str) -> bytes:
 
 def _received(reply: list[Any]) -> Received:
     _, position, next_ms, drain, first_fences, lost, *rest = reply
+    if not {*map(type, rest)} <= {str} or len(rest) % 2:
+        raise TypeError("a delivery is an entry and a text")
     fences = count(int(first_fences[0])) if len(first_fences) == 1 else map(int, first_fences)
     deliveries = []
     for at, fence in zip(range(0, len(rest), 2), fences, strict=False):

@@ -27,6 +27,9 @@ _STEPS = {
     "UNBLOCKED": REFRESH,
 }
 _IN_SCRIPT = "Error running script"
+# A script stopped at a value that it cannot use: another program wrote under our keys, or the server lost a part of them.
+_UNUSABLE_DATA = re.compile(r"WRONGTYPE |^CORRUPT |user_script:\d+: (?!@)(?!ERR )(?!-)")
+CORRUPT = "CORRUPT"
 _NOT_ALLOWED = ("The user executing the script can't", "ACL failure in script")
 
 
@@ -79,6 +82,8 @@ def error_code(text: str) -> str:
     """Return the code of an error reply, such as MOVED; for an error inside a script, the code of the inner error."""
     if any(each in text for each in _NOT_ALLOWED):
         return "NOPERM"
+    if _UNUSABLE_DATA.search(text):
+        return CORRUPT
     if _IN_SCRIPT in text:
         inner = re.search(r": -([A-Z]+) ", text)
         return inner[1] if inner else "ERR"

@@ -15,6 +15,7 @@ import hiredis
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.engines.redis.connect import reply_error
+from holdfast.engines.redis.keys import record_key
 from holdfast.engines.redis.layout import writes
 from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.redirects import (
@@ -33,6 +34,7 @@ from holdfast.engines.redis.replies import answered, time_of
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.transport import BaseTransport
 from holdfast.errors import MOVING, ReplyLost, Unavailable, UnavailableReason
+from holdfast.names import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,9 +147,12 @@ class RoutingTransport(BaseTransport, Generic[C]):
         """Return the connections to a node, also before the first contact with it."""
         return self._connections.get(node) or self._connections.setdefault(node, self._new_connections(node))
 
-    def _refused(self, url: str, reply: hiredis.ReplyError) -> Unavailable:
+    def _refused(self, url: str, command: Command, reply: hiredis.ReplyError) -> Unavailable:
         """Return the error for an error reply: `Redirected` if another of several servers may answer."""
-        error = reply_error(url, reply, self._engine.packer.prefix)
+        prefix = self._engine.packer.prefix
+        error = reply_error(url, reply, prefix)
+        if error.reason is UnavailableReason.CORRUPT:
+            return unreadable_error(url, prefix, command, reply)
         if not self._engine.topology.follows or not is_redirect(str(reply)):
             return error
         redirected = Redirected(error.engine, error.reason, f"{url}: {reply}")
@@ -184,10 +189,15 @@ class RoutingTransport(BaseTransport, Generic[C]):
 
     def _answers(self, url: str, commands: Sequence[Command], replies: list[Any]) -> list[Reply]:
         """Return the answers for a server's replies; an error means that its command was not applied."""
-        return [
-            self._refused(url, reply) if isinstance(reply, hiredis.ReplyError) else answered(type(command), reply)
-            for command, reply in zip(commands, replies, strict=True)
-        ]
+        return [self._answer_or_error(url, *each) for each in zip(commands, replies, strict=True)]
+
+    def _answer_or_error(self, url: str, command: Command, reply: Any) -> Reply:
+        if isinstance(reply, hiredis.ReplyError):
+            return self._refused(url, command, reply)
+        try:
+            return answered(type(command), reply)
+        except Unavailable as error:
+            return error
 
     async def apply_all(self, commands: Sequence[Command], until_ns: int | None = None) -> list[Reply]:
         replies: list[Reply] = [NOT_SENT] * len(commands)
@@ -469,6 +479,18 @@ NOT_SENT = Unavailable("redis", UnavailableReason.FAILED, "the command was not s
 
 def _is_failing(connections: NodeConnections) -> bool:
     return connections.failing
+
+
+def unreadable_error(url: str, prefix: str, command: Command, reply: hiredis.ReplyError) -> Unavailable:
+    """Return the error for data that the scripts cannot use. It names the keys; its cause is the server's own text."""
+    keys = f"{record_key(prefix, command.name)}*"
+    detail = (
+        f"{url}: the data of {readable(command.name)!r} cannot be read, and nothing was changed: another program wrote "
+        f"to one of the keys {keys!r}. Move or delete that key to start again"
+    )
+    error = Unavailable("redis", UnavailableReason.CORRUPT, detail)
+    error.__cause__ = reply
+    return error
 
 
 def redirects_of(replies: list[Reply]) -> dict[int, Redirect]:

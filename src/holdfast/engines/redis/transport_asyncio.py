@@ -138,7 +138,7 @@ class RedisAsyncioTransport(RedisTransport[SharedConnection], AsyncioTransport):
         if unknown_script(reply):
             reply = await connection.send(self._engine.packer.pack(command, with_text=True), limit_s)
         if type(reply) is hiredis.ReplyError:
-            raise self._refused(shared.node.url, reply)
+            raise self._refused(shared.node.url, command, reply)
         return reply
 
     def _new_connections(self, node: Node) -> SharedConnection:

@@ -11,6 +11,7 @@ long wait must neither hold a connection nor repeat its command.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -81,8 +82,9 @@ class ConnectionPool(NodeConnections):
             self._free.append(connection)
 
     def close_idle(self) -> None:
-        while self._free:
-            self._free.pop().close()
+        with suppress(IndexError):  # several threads may take connections, and close them, at once
+            while True:
+                self._free.pop().close()
 
 
 def _pop_ns(ttl_ms: int) -> int:
@@ -139,7 +141,7 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
             reply = connection.send(engine.packer.pack(command, with_text=True, pops=pops), limit_s)
         pool.give_back(connection)
         if type(reply) is hiredis.ReplyError:
-            raise self._refused(pool.node.url, reply)
+            raise self._refused(pool.node.url, command, reply)
         return answered(type(command), reply)
 
     def _new_connections(self, node: Node) -> ConnectionPool:
@@ -231,8 +233,9 @@ class RedisBlockingTransport(RedisTransport[ConnectionPool], BlockingTransport):
 
     def _retire_all(self) -> None:
         self._only = None
-        while self._connections:
-            retire(self._connections.popitem()[1])
+        with suppress(KeyError):  # as in `close_idle`
+            while True:
+                retire(self._connections.popitem()[1])
 
     def retire_unused(self) -> None:
         super().retire_unused()

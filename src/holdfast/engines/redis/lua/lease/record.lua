@@ -20,6 +20,8 @@
 -- The fields are plain locals, and lease/waiting_line.lua holds the parts that only a contended name needs, because
 -- building tables and functions would cost more than everything else together.
 
+--@const FENCE_MAX = rules.lease_record.FENCE_MAX
+--@const STORED_FENCE_MAX = rules.lease_record.STORED_FENCE_MAX
 local base, caller = KEYS[1], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -30,6 +32,12 @@ local packed = redis.call('GET', base)
 if packed then
   fence, last, waiting, tombstones_until, ticket, line_until, holder_token, client, held, ttl, since, expires, offered,
     holder = cmsgpack.unpack(packed)
+  -- Another program may have written here. A comparison with a value of another type ends the script with an error.
+  if not (fence >= 0 and fence <= STORED_FENCE_MAX and waiting >= 0 and tombstones_until >= 0 and ticket >= 0
+    and line_until >= 0 and last >= '') or holder_token and not (holder_token > '' and client >= '' and held >= 0
+    and held <= fence and ttl >= 0 and since >= 0 and expires >= 0 and expires <= FENCE_MAX and holder >= '') then
+    return { err = 'CORRUPT the record has an impossible value' }
+  end
 end
 local record_only = KEYS[2] == base
 local freeing = false  -- whether the writes must succeed at maxmemory

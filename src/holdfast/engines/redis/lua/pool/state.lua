@@ -25,6 +25,7 @@
 -- maxmemory, so commands that free memory begin with `allow_at_maxmemory`; after the first write nothing fails. No command
 -- reads all items, except `change`, and `collect_share` when a share is used for the first time.
 
+--@const STORED_FENCE_MAX = rules.lease_record.STORED_FENCE_MAX
 --@const FREE = rules.pool_state.FREE
 --@const OFFERED = rules.pool_state.OFFERED
 --@const LENT = rules.pool_state.LENT
@@ -46,6 +47,11 @@ local packed = redis.call('GET', base)
 if packed then
   fence, ticket, waiting, offers, tombstones_until, size, leaving, permits, shares, ending, life =
     cmsgpack.unpack(packed)
+  -- As in lease/record.lua.
+  if not (fence >= 0 and fence <= STORED_FENCE_MAX and ticket >= 0 and waiting >= 0 and offers >= 0
+    and tombstones_until >= 0 and size >= 0 and leaving >= 0 and permits >= 0 and shares >= 0) then
+    return { err = 'CORRUPT the record has an impossible value' }
+  end
 end
 life = life or now
 local contended_before = waiting > 0 or offers > 0
@@ -65,6 +71,10 @@ local function load(name)
   local text = redis.call('HGET', base .. ':items', name)
   if not text then return end
   local item = { cmsgpack.unpack(text) }
+  if not (item[STATE] >= '' and item[FENCE] <= STORED_FENCE_MAX and item[TOKEN] >= '' and item[CLIENT] >= ''
+    and item[HOLDER] >= '' and item[BACK] >= 0 and item[COOLDOWN] >= 0 and item[TTL] >= 0) then
+    error('an item has an impossible value')
+  end
   was[name] = { item[STATE], item[TOKEN] }
   return item
 end

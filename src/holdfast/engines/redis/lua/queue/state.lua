@@ -28,6 +28,7 @@
 --
 -- Twin of rules/queue/state.py: QueueState.
 
+--@const STORED_FENCE_MAX = rules.lease_record.STORED_FENCE_MAX
 --@const QUEUES = commands.queue_admin.QUEUES
 --@const QUARANTINE = commands.queue.QUARANTINE
 local base = KEYS[1] .. ':' .. QUEUES
@@ -38,6 +39,12 @@ local fence, number, ticket, checked, next_check, drain_token, drain_until, lane
 local packed = redis.call('GET', base)
 if packed then
   fence, number, ticket, checked, next_check, drain_token, drain_until, lanes, counts = cmsgpack.unpack(packed)
+  -- As in lease/record.lua.
+  if not (fence >= 0 and fence <= STORED_FENCE_MAX and number >= 0 and number <= STORED_FENCE_MAX and ticket >= 0
+    and checked >= 0 and next_check >= 0 and drain_token >= '' and drain_until >= 0 and #lanes >= 0)
+    or type(lanes) ~= 'table' or type(counts) ~= 'table' then
+    return { err = 'CORRUPT the record has an impossible value' }
+  end
 end
 
 local function int(value) return string.format('%.0f', value) end

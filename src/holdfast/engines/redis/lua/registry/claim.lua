@@ -26,9 +26,11 @@ if limit >= 0 then
   local index, others = registry .. ':index:' .. ARGV[9], 0
   local found = redis.call('HGETALL', index)
   for i = 1, #found, 2 do
-    local text = redis.call('GET', record_key(found[i]))
-    local record = text and { cmsgpack.unpack(text) } or {}
-    if record[7] ~= found[i + 1] or record[12] <= now or record[13] then
+    local fields, unreadable = fields_of(record_key(found[i]))
+    local record = fields or {}
+    if unreadable then
+      -- Its holder cannot renew it: it does not count, and stays for people to see.
+    elseif record[7] ~= found[i + 1] or record[12] <= now or record[13] then
       redis.call('HDEL', index, found[i])  -- the token no longer holds that entry
     elseif found[i] ~= entry then
       others = others + 1

@@ -12,6 +12,20 @@
 
 local registry = string.match(KEYS[1], '^[^}]*}')
 
+-- The fields of an entry's record, or nothing; then whether there is a record that cannot be read.
+local function fields_of(key)
+  local text = redis.pcall('GET', key)
+  if not text then return end
+  local fields = type(text) == 'string' and { pcall(cmsgpack.unpack, text) } or {}
+  local readable = fields[1] == true and type(fields[2]) == 'number' and type(fields[3]) == 'string'
+  if readable and fields[8] then
+    readable = type(fields[8]) == 'string' and type(fields[10]) == 'number' and type(fields[12]) == 'number'
+      and type(fields[13]) == 'number' and type(fields[15]) == 'string'
+  end
+  if not readable then return nil, true end
+  return { unpack(fields, 2, 15) }
+end
+
 local function record_key(entry)
   return registry .. ':e:' .. string.gsub(string.gsub(entry, '%%', '%%25'), ':', '%%3A')
 end

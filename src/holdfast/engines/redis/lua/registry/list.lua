@@ -31,12 +31,12 @@ local answer = { 'entries', '' }
 for i, entry in ipairs(order) do
   if i > limit then break end
   if i == limit then answer[2] = entry end
-  local text = redis.call('GET', record_key(entry))
-  local fence, _, token, held, since, expires, offered, holder
-  if text then
-    fence, _, _, _, _, _, token, _, held, _, since, expires, offered, holder = cmsgpack.unpack(text)
-  end
-  if token and expires > now and not offered and (tokens[entry] or token) == token then
+  local fields, unreadable = fields_of(record_key(entry))
+  local _, token, held, since, expires, offered, holder
+  if fields then _, _, _, _, _, _, token, _, held, _, since, expires, offered, holder = unpack(fields, 1, 14) end
+  if unreadable then
+    -- It stays for people to see; the other entries follow.
+  elseif token and expires > now and not offered and (tokens[entry] or token) == token then
     for _, value in ipairs({ entry, token, holder, string.format('%.0f', held), math.floor((now - since) / 1000),
       math.floor((expires - now) / 1000) }) do
       answer[#answer + 1] = value
