@@ -192,6 +192,18 @@ class ReplyLost(Unavailable):
     """
 
 
+class UnreadableRecord(Unavailable):
+    """The engine cannot read what it stores under one name; nothing was changed, and other names are not affected.
+
+    Callers of the library see this error only as `Unavailable`, with the reason `corrupt`.
+    """
+
+    def __init__(
+        self, engine: str, reason: str = UnavailableReason.CORRUPT, detail: str = "", outcome: str = NOT_STARTED
+    ) -> None:
+        super().__init__(engine, reason, detail, outcome)
+
+
 class NotAcquired(HoldfastError, TimeoutError):
     """Another holder kept the lease until the timeout. With `queue`: the owner could not claim the key `name` of it.
 

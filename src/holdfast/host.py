@@ -95,6 +95,8 @@ _REASONS = {
     errno.ENFILE: "out of descriptors",
 }
 KNOWN_ERRORS = frozenset(_REASONS)
+# This process, or the whole system, has no descriptor or memory left for the moment.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def unavailable_error(engine: str, error: OSError) -> Unavailable:

@@ -21,14 +21,22 @@ from holdfast.cli.connect import CLOSE_S, refuse_missing
 from holdfast.cli.errors import hint_for
 from holdfast.cli.options import Json, Url
 from holdfast.cli.output import plain
+from holdfast.cli.pool_like import KINDS
+from holdfast.commands import GetPoolStats, Show
+from holdfast.commands.queue_admin import QUEUES, GetStats
 from holdfast.config import settings
+from holdfast.core.step import run
+from holdfast.engines import Capability
 from holdfast.engines.admin import Fact, Finding
-from holdfast.errors import HoldfastError, LeaseLost, Unavailable
+from holdfast.errors import HoldfastError, LeaseLost, Unavailable, UnreadableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast.blocking import Holdfast
+    from holdfast.commands import Command
+    from holdfast.core.client import Client
+    from holdfast.engines import Reply
     from holdfast.engines.admin import EngineReport
 
 _LABEL = "holdfast doctor"
@@ -37,6 +45,8 @@ _PROBE_TTL_S = 5.0
 _SLOW_HANDOVER_S = 0.5
 # The keeper retries a renewal every 100 ms; a slower round trip uses up every margin.
 _SLOW_TRIP_S = 0.1
+# How many names of each kind the doctor reads, and how many at once.
+_NAMES, _AT_ONCE = 10_000, 500
 
 
 class DoctorReport(NamedTuple):
@@ -116,7 +126,7 @@ def _examine(url: str | None) -> DoctorReport:
             _took("first contact", "first_contact_ms", first_s),
             Fact("round trip", f"{median_ms:.2f} ms, at worst {worst_ms:.2f} ms", trip),
         )
-        findings = list(examination.findings)
+        findings = [*examination.findings, *_unreadable(client)]
         if statistics.median(trips) > _SLOW_TRIP_S:
             what = f"a round trip takes {statistics.median(trips) * 1000:.0f} ms"
             findings.append(Finding(serious=False, what=what, advice="use a longer ttl, or a nearer server"))
@@ -124,6 +134,24 @@ def _examine(url: str | None) -> DoctorReport:
         trial.run()
         found = (*findings, *trial.findings)
         return DoctorReport(hf.url, hf.promise(), (*facts, *trial.facts), found, examination.notes)
+
+
+def _unreadable(client: Client) -> list[Finding]:
+    """Ask for the state of every name, and return a finding for each that the engine cannot read."""
+    commands: list[Command] = [Show(name) for name in client.engine.names("", _NAMES).names]
+    if Capability.POOLS in client.engine.capabilities:
+        for kind in KINDS:
+            commands += [GetPoolStats(name, 0, kind) for name in client.engine.names("", _NAMES, kind).names]
+    if Capability.QUEUES in client.engine.capabilities:
+        commands += [GetStats(name) for name in client.engine.names("", _NAMES, QUEUES).names]
+    answers: list[Reply] = []
+    for first in range(0, len(commands), _AT_ONCE):
+        answers += run(client.transport.apply_all(commands[first : first + _AT_ONCE]))
+    return [
+        Finding(serious=True, what=answer.detail, advice="no other name is affected; the data stays as it is")
+        for answer in answers
+        if isinstance(answer, UnreadableRecord)
+    ]
 
 
 def _print(report: DoctorReport) -> None:

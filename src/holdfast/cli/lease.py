@@ -98,7 +98,7 @@ class LeaseSurvey:
 
     def _query(self, names: tuple[str, ...]) -> list[NameView]:
         infos = run(inspection.lease_infos(self._hf._client, names))
-        found = [NameView(name, info) for name, info in zip(names, infos, strict=True)]
+        found = [NameView(name, info) for name, info in zip(names, infos, strict=True) if info is not None]
         return [each for each in found if self._every or each.in_use]
 
 

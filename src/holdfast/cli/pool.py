@@ -18,7 +18,7 @@ from holdfast.cli.connect import connect, connect_or_create
 from holdfast.cli.lazy import CommandGroup
 from holdfast.cli.options import Json, Limit, Prefix, Url, Yes
 from holdfast.cli.output import plain, print_line
-from holdfast.commands import POOL
+from holdfast.commands import POOL, GetPoolStats
 from holdfast.core.step import run
 from holdfast.engines import Capability
 from holdfast.errors import InvalidConfig, NotFound, NotPermitted
@@ -62,7 +62,9 @@ def list_pools(prefix: Prefix = "", url: Url = None, limit: Limit = 1000, as_jso
     with connect(url, Capability.POOLS) as hf:
         hf._client.refuse_without(Capability.POOLS)  # "there are no pools" would mislead where none can exist
         names, more = hf._client.engine.names(prefix, limit, POOL)
-        found = [stats for name in names if (stats := hf.pool(name).stats(0)).size or stats.lent]
+        readable = run(hf._client.send_all([GetPoolStats(name, 0) for name in names]))
+        known = [name for name, answer in zip(names, readable, strict=True) if answer is not None]
+        found = [stats for name in known if (stats := hf.pool(name).stats(0)).size or stats.lent]
     if as_json:
         output.print_json({"pools": [_figures(stats) for stats in found], "more": more})
         return codes.OK

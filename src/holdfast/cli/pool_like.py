@@ -13,7 +13,6 @@ from holdfast.cli import output
 from holdfast.commands import POOL, RWLOCK, SEMAPHORE, GetPoolStats, PoolSnapshot
 from holdfast.core.step import run
 from holdfast.engines import Capability
-from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,11 +121,11 @@ def _snapshots(hf: Holdfast, wanted: Iterable[tuple[str, str]]) -> list[PoolLike
     wanted = tuple(wanted)
     if not wanted:
         return []
-    answers = run(client.transport.apply_all([GetPoolStats(name, 0, kind) for name, kind in wanted]))
+    answers = run(client.send_all([GetPoolStats(name, 0, kind) for name, kind in wanted]))
     found = []
     for (name, kind), answer in zip(wanted, answers, strict=True):
-        if isinstance(answer, Unavailable):
-            raise answer
+        if answer is None:
+            continue
         assert isinstance(answer, PoolSnapshot)
         if answer.size or answer.lent or answer.cooling or answer.waiting:
             found.append(PoolLike(name, kind, answer))

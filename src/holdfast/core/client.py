@@ -22,7 +22,7 @@ from holdfast.core.limit.local import LocalLimits
 from holdfast.core.resend import WIRE_NS, raise_public
 from holdfast.core.step import Ready
 from holdfast.engines import ALTERNATIVES, Capability, open_engine
-from holdfast.errors import Closed, InvalidConfig, LossReason, Unavailable
+from holdfast.errors import Closed, InvalidConfig, LossReason, Unavailable, UnreadableRecord
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import readable, this_process
 from holdfast.observer import REPEATED, Observer, OutageLog, emit, log
@@ -197,14 +197,18 @@ class Client:
     async def send_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send several commands in as few exchanges as possible, and return their answers.
 
-        Raise `Unavailable` if one of them was not answered.
+        The answer about a name whose record cannot be read is `None`, with a warning in the log: one damaged name must
+        not hide the others. Raise `Unavailable` if one of the commands was not answered for another reason.
         """
         self.refuse_if_closed()
-        answers = await self.transport.apply_all(commands)
-        for answer in answers:
+        answers: list[Any] = list(await self.transport.apply_all(commands))
+        for at, answer in enumerate(answers):
             if isinstance(answer, Unavailable):
-                raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
-        return list(answers)
+                if not isinstance(answer, UnreadableRecord):
+                    raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
+                log.warning("holdfast: %s", answer)
+                answers[at] = None
+        return answers
 
     async def refresh_topology(self) -> None:
         """Make the engine look up its servers again."""

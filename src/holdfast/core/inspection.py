@@ -87,14 +87,15 @@ async def scan(
     for start in range(0, len(names), _BATCH):
         part = names[start : start + _BATCH]
         pairs = zip(part, await lease_infos(client, part), strict=True)
-        found += [(name, info) for name, info in pairs if every or info.holder is not None or info.waiters]
+        readable = ((name, info) for name, info in pairs if info is not None)
+        found += [(name, info) for name, info in readable if every or info.holder is not None or info.waiters]
         if len(found) > limit:
             return found[:limit], True
     return found, more
 
 
-async def lease_infos(client: Client, names: Sequence[str]) -> list[LeaseInfo]:
-    """Return what the engine stores about many names."""
+async def lease_infos(client: Client, names: Sequence[str]) -> list[LeaseInfo | None]:
+    """Return what the engine stores about many names; `None` for a name whose record cannot be read."""
     return await client.send_all([Show(name) for name in names])
 
 

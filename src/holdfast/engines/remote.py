@@ -31,18 +31,18 @@ from holdfast.commands import Acquire, Busy, WaiterHeartbeat
 from holdfast.engines.interface import EngineEvent
 from holdfast.engines.transport import BaseEngine, BaseTransport, BlockingTransport
 from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
-from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason
+from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason, UnreadableRecord
 from holdfast.names import new_token
 from holdfast.observer import log
 from holdfast.rules import Moment, Record, forget_at_us
-from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters
+from holdfast.rules.lease_record import HolderRecord, MemoryTombstones, Tombstone, Waiter, Waiters, checked_fence
 from holdfast.rules.table import RULES, RuleKind
 from holdfast.rules.trust import HEARTBEAT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.commands import Answer, Command
+    from holdfast.commands import Command
     from holdfast.engines.admin import EngineReport, NamePage
     from holdfast.engines.interface import Capability, Reply, Scope, Transport
     from holdfast.rules.promise import Promise
@@ -314,7 +314,7 @@ class RemoteTransport(BaseTransport, Generic[C]):
 
     async def apply_rule(
         self, connection: C, rule: Rule, command: Command, server_time: ServerTime
-    ) -> tuple[Answer, HolderRecord | None]:
+    ) -> tuple[Reply, HolderRecord | None]:
         """Load the state, apply the rule, store the state; return the answer and the waiter to wake.
 
         An engine that keeps more than leases overrides this for the other kinds of rules.
@@ -322,7 +322,11 @@ class RemoteTransport(BaseTransport, Generic[C]):
         if rule.kind is not RuleKind.LEASE:
             raise NotImplementedError(f"{self.engine.name} does not store the state of {rule.kind} commands")
         body = await connection.load(command.name)
-        before = Record() if body is None else unpacked(body)
+        try:
+            before = Record() if body is None else unpacked(body)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            detail = f"the record of {command.name!r} cannot be read: {error}"
+            return UnreadableRecord(self.engine.name, detail=detail), None
         moment = await self._moment(connection, before, server_time)
         after, answer, wake = rule.apply(before, command, moment)
         if after is not before:
@@ -382,7 +386,7 @@ def unpacked(body: str) -> Record:
     """Return the record that `packed` made into text."""
     fence, holder, waiters, tombstones, last, touched_us = json.loads(body)
     return Record(
-        fence,
+        checked_fence(fence),
         None if holder is None else HolderRecord(*holder),
         Waiters.of(Waiter(*each) for each in waiters),
         MemoryTombstones.of(Tombstone(*each) for each in tombstones),

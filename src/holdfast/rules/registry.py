@@ -107,8 +107,7 @@ def release_entry(parts: Parts, command: ReleaseEntry, moment: Moment) -> Any:  
     """
     apply_lease, state = parts.lease, parts.registry
     registry, _, name = command.name.partition("\0")
-    now = apply_lease(Show(command.name))
-    held = None if now.offered else _holder(now)
+    held = _holder(apply_lease(Show(command.name)))
     answer = apply_lease(command.release)
     if type(answer) is Released and held is not None and held.token == command.release.token:
         state.delete_messages(command.release.token, MAILBOX_MAX)
@@ -122,7 +121,10 @@ def release_entry(parts: Parts, command: ReleaseEntry, moment: Moment) -> Any:  
 def send_to_owner(parts: Parts, command: SendToOwner, moment: Moment) -> Any:  # noqa: ARG001 - the signature of all rules
     """Add a message to the owner's mailbox and wake the owner."""
     apply_lease, state = parts.lease, parts.registry
-    owner = _holder(apply_lease(Show(command.name)))
+    now = apply_lease(Show(command.name))
+    if not isinstance(now, LeaseInfo):
+        return now
+    owner = _holder(now)
     if owner is None:
         return NotHeld(NO_OWNER)
     if not state.add_message(owner.token, command.message_id, command.text):
@@ -157,10 +159,16 @@ def _live(
     apply_lease: ApplyLease,
     state: RegistryState,
 ) -> list[tuple[str, LeaseParty]]:
-    """Return the entries that their token still holds, with their holders; remove the others from the index."""
+    """Return the entries that their token still holds, with their holders; remove the others from the index.
+
+    An entry whose record cannot be read is in neither group: its holder cannot renew it, and people must see it.
+    """
     live = []
     for name, token in list(found):
-        held = _holder(apply_lease(Show(f"{registry}\0{name}")))
+        now = apply_lease(Show(f"{registry}\0{name}"))
+        if not isinstance(now, LeaseInfo):
+            continue
+        held = _holder(now)
         if held is not None and held.token == token:
             live.append((name, held))
         else:

@@ -340,7 +340,7 @@ def checked_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
 async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:
     """Return the statistics of many queues in few exchanges, without the queues that the engine does not know."""
     answers = await client.send_all([GetStats(name) for name in names])
-    return [_stats(name, counts) for name, counts in zip(names, answers, strict=True) if counts != _UNUSED]
+    return [_stats(name, counts) for name, counts in zip(names, answers, strict=True) if counts not in (_UNUSED, None)]
 
 
 # The answer for a queue that was never used.

@@ -240,7 +240,7 @@ class RegistryBase:
         answers = await self._client.send_all(commands)
         # A page may have only expired members, and another page may follow it.
         joined = [
-            bool(page.entries) or (page.last and await self._members(each.key))
+            page is None or bool(page.entries) or (page.last and await self._members(each.key))
             for each, page in zip(owned, answers, strict=True)
         ]
         return [each for each, has_members in zip(owned, joined, strict=True) if not has_members]

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.engines.admin import EngineReport, Fact, NamePage
 from holdfast.engines.files import codec
+from holdfast.engines.files.escaping import name_of
 from holdfast.engines.files.log import VersionLog, drop_draft
 from holdfast.engines.files.root import UNFINISHED, drop_unfinished
 from holdfast.engines.files.sessions import clear, look
-from holdfast.errors import Unavailable
+from holdfast.errors import UnreadableRecord
 from holdfast.interrupts import raise_if_of_signal, suppress
 
 if TYPE_CHECKING:
@@ -36,17 +37,26 @@ def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
     for folder in os.listdir(root.leases):
         log = VersionLog(root, folder)
         try:
-            version = log.read()
-            name = codec.read(version.body, clocks).name if version.number else ""
-        except (OSError, ValueError, Unavailable) as error:
+            name = _name(folder, log, clocks)
+        except OSError as error:
             raise_if_of_signal(error)
-            continue  # a draft, or a folder that holdfast did not write
+            continue  # a draft, or a file that holdfast did not write
         finally:
             log.close()
         if name.startswith(prefix) and name:
             found.append(name)
     found.sort()
     return NamePage(tuple(found[:limit]), more=len(found) > limit)
+
+
+def _name(folder: str, log: VersionLog, clocks: Clocks) -> str:
+    """Return the name of a folder; empty if it has none. The folder itself names an unreadable version."""
+    try:
+        version = log.read()
+        return codec.read(version.body, clocks).name if version.number else ""
+    except (ValueError, UnreadableRecord) as error:
+        raise_if_of_signal(error)
+        return name_of(folder)
 
 
 def sweep(root: Root, clocks: Clocks, wall_us: int) -> None:
@@ -93,7 +103,7 @@ def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
         age_us = wall_us - log.written_ns(version.number) // NS_PER_US
         if now_us - record.touched_us >= memory_us or age_us >= max(_DAY_US, memory_us):
             log.forget()
-    except (OSError, ValueError, Unavailable) as error:
+    except (OSError, ValueError, UnreadableRecord) as error:
         raise_if_of_signal(error)
         return
     finally:

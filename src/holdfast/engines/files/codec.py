@@ -21,6 +21,7 @@ from holdfast.rules.lease_record import (
     Tombstone,
     Waiter,
     Waiters,
+    checked_fence,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 LAYOUT = 2
 _MEMORY_US = 60_000_000  # the default, if the stored record has no value
-_FENCE_MAX = 1 << 53
 
 
 def _form() -> re.Pattern[bytes]:
@@ -74,17 +74,15 @@ def read(body: bytes, clocks: Clocks) -> StoredRecord:
     if _FORM(body) is None:
         raise _unreadable(body)
     stored = json.loads(body.decode())
-    line, ended = stored["waiters"], stored["tombstones"]
-    if not 0 <= stored["fence"] < _FENCE_MAX:
-        raise ValueError("a fence is out of range")
+    line, ended, holder = stored["waiters"], stored["tombstones"], stored["holder"]
     waiters = [Waiter._make((*fields, clocks.began_us(Timestamp(*at)))) for *fields, at in line]
     tombstones = [
         Tombstone(token, clocks.here_us(Timestamp(*at)) + lasts_us, why, detail)
         for token, lasts_us, why, detail, at in ended
     ]
     record = Record(
-        stored["fence"],
-        _read_holder(stored["holder"], clocks),
+        checked_fence(stored["fence"]),
+        _read_holder(holder, clocks),
         Waiters.of(waiters) if waiters else NO_WAITERS,
         MemoryTombstones.of(tombstones) if tombstones else NO_TOMBSTONES,
         stored["last"],
@@ -93,7 +91,7 @@ def read(body: bytes, clocks: Clocks) -> StoredRecord:
     return StoredRecord(
         record,
         stored["name"],
-        stored["holder"],
+        holder,
         {each[0]: each for each in line},
         {each[0]: each for each in ended},
         stored.get("memory", _MEMORY_US),
@@ -112,10 +110,10 @@ def _read_holder(fields: list[Any] | None, clocks: Clocks) -> HolderRecord | Non
     if fields is None:
         return None
     token, client, holder, fence, ttl_ms, offered, lasts_us, at, since = fields
-    if not 0 <= fence < _FENCE_MAX:
-        raise ValueError("a fence is out of range")
     ends_us = clocks.here_us(Timestamp(*at)) + lasts_us
-    return HolderRecord(token, client, holder, fence, ttl_ms, clocks.began_us(Timestamp(*since)), ends_us, offered)
+    return HolderRecord(
+        token, client, holder, checked_fence(fence), ttl_ms, clocks.began_us(Timestamp(*since)), ends_us, offered
+    )
 
 
 def is_same(before: Record, after: Record) -> bool:

@@ -28,7 +28,7 @@ from holdfast.engines.files.sessions import ClientState, FileSession, look
 from holdfast.engines.interface import Capability
 from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
-from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason
+from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason, UnreadableRecord
 from holdfast.host import boot_id
 from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.rules import Moment
@@ -148,10 +148,11 @@ class FileStore(Store):
             seen_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
             silent_us = max(seen_us, session.wall_us() - log.written_ns(version.number) // NS_PER_US)
             if silent_us >= _UNREADABLE_US:
+                log.keep_unreadable(version.number)
                 return codec.EMPTY
             left_s = (_UNREADABLE_US - silent_us) / 1e6
-            detail = f"the record of {name!r} cannot be read; it counts as held for another {left_s:.0f} s"
-            raise Unavailable(NAME, UnavailableReason.CORRUPT, detail) from error
+            detail = f"the record of {name!r} cannot be read ({error}); it counts as held for another {left_s:.0f} s"
+            raise UnreadableRecord(NAME, detail=detail) from error
 
     def _moment(self, session: FileSession, command: Command, record: Record) -> Moment:
         """Return the moment, with the dead and silent clients. Look only at clients on which the answer depends."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
+from urllib.parse import unquote_to_bytes
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _LONGEST = 120
@@ -26,3 +27,12 @@ def folder_of(name: str) -> str:
         return folder
     # "=h" cannot come from a short name: its equals signs are followed by digits and capital letters only.
     return f"{folder[:_KEPT]}=h{blake2b(text, digest_size=16).hexdigest()}"
+
+
+def name_of(folder: str) -> str:
+    """Return the name that leads to this folder; empty if holdfast did not make it, or if it has only a hash."""
+    try:
+        name = unquote_to_bytes(folder.replace("=", "%")).decode()
+    except ValueError:
+        return ""
+    return name if folder_of(name) == folder else ""

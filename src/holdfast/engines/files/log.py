@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast import failpoints
 from holdfast.engines.files.root import NAME
-from holdfast.errors import Unavailable, UnavailableReason
+from holdfast.errors import UnreadableRecord
 from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import new_token
 from holdfast.shared_files import drop_folder, link, open_file, open_folder, unlink
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _DIGITS = 16
 _NUMBER_MAX = 10**_DIGITS - 1
 _FIRST = 1
+_UNREADABLE = ".unreadable."
 _BODY_MAX = 16 * 1024 * 1024
 # How many versions stay below the newest. On a network a listing may be old, but never so old that it hides this many.
 _KEEP, _KEEP_NETWORK = 4, 64
@@ -218,6 +219,12 @@ class VersionLog:
                 if draft.startswith(".") and condition(_status(draft, self._folder)):
                     unlink(draft, self._folder)
 
+    def keep_unreadable(self, number: int) -> None:
+        """Give a version that cannot be read a second name outside the log, where no client removes it."""
+        aside = f"{_UNREADABLE}{_file(number)}.{self._name}"
+        with suppress(FileExistsError, PermissionError):  # the system makes no link to a folder
+            link(_file(number), aside, self._folder, self._root.leases)
+
     def forget(self) -> None:
         """Remove the versions, from the lowest up, and the folder. A version that is added meanwhile stays."""
         with suppress(OSError):
@@ -240,7 +247,7 @@ class VersionLog:
         if self.numbers and self.numbers[-1] >= _NUMBER_MAX:
             path = f"{self._root.home}/leases/{self._name}/{_file(self.numbers[-1])}"
             detail = f"{path} is a version that holdfast did not make, and leaves no number for the next: remove it"
-            raise Unavailable(NAME, UnavailableReason.CORRUPT, detail)
+            raise UnreadableRecord(NAME, detail=detail)
 
     def _body(self, number: int) -> bytes:
         try:

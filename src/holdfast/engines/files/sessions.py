@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.engines.files.clocks import Timestamp
+from holdfast.host import EXHAUSTED
 from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.names import new_token
 from holdfast.shared_files import Folder
@@ -95,6 +96,8 @@ def look(root: Root, clocks: Clocks, client: str) -> ClientState:
         descriptor = root.clients_folder.open(client)
     except OSError as error:
         raise_if_of_signal(error)
+        if error.errno in EXHAUSTED:
+            raise  # it says nothing about the other client
         return ClientState(client, 0, -NEVER_NS, gone=False)
     try:
         boot, pid, heartbeat_us = os.read(descriptor, _LINE_MAX).split()

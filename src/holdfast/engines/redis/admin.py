@@ -33,6 +33,13 @@ _SCAN_S = 20.0
 # Keys of other layouts, and keys of pools and queues, which stay without an expiry.
 _OTHERS = re.compile(rf"hf(?!{LAYOUT}:)\d+:(?:[\w.-]+:)?\{{")
 _LASTING = re.compile(rf"\}}:(?:{POOL}|{QUEUES})(?::|$)")
+# Records that no list of names has: entries of registries, and counters.
+_UNLISTED = re.compile(r"\}:(?:e:.*|b|[gl]:[\d,]+)$", re.DOTALL)
+# Returns 1 if the key has a record that the scripts can unpack.
+_IS_READABLE = """
+local text = redis.pcall('GET', KEYS[1])
+return (not text or (type(text) == 'string' and type(select(2, pcall(cmsgpack.unpack, text))) ~= 'string')) and 1 or 0
+"""
 _CLOCK_FAR_S = 5.0
 _NO_EVICTION = "set maxmemory-policy to noeviction"
 
@@ -149,7 +156,7 @@ class _AdminConnection:
 
     def leftovers(self, key_prefix: str) -> EngineReport:
         """Count the keys of holdfast, those that would never expire, and those of other layouts."""
-        count, others, endless = 0, 0, []
+        count, others, endless, damaged = 0, 0, [], []
         try:
             for keys, _ in self.scan("hf*"):
                 ours = [key for key in keys if key.startswith(f"{key_prefix}:{{")]
@@ -157,13 +164,18 @@ class _AdminConnection:
                 count += len(ours)
                 # A pool stays until its items are removed, a queue until its messages are acked.
                 endless += [key for key in ours if not _LASTING.search(key) and self.send("PTTL", key) == -1]
+                unlisted = [key for key in ours if _UNLISTED.search(key)]
+                damaged += [key for key in unlisted if self.send("EVAL", _IS_READABLE, "1", key) == 0]
                 if self.late:
                     break
         except Unavailable as error:
             if error.reason != UnavailableReason.NO_PERMISSION:
                 raise
             return _NO_SCAN
-        found = []
+        found = [
+            Finding(serious=True, what=f"the data at {key!r} cannot be read", advice="move or delete that key")
+            for key in damaged
+        ]
         if endless:
             what = f"{len(endless)} keys would never expire, for instance {endless[0]!r}"
             found.append(Finding(serious=False, what=what, advice="another program wrote there, or removed the expiry"))

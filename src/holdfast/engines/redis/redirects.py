@@ -27,7 +27,7 @@ _STEPS = {
     "UNBLOCKED": REFRESH,
 }
 _IN_SCRIPT = "Error running script"
-# A script stopped at a value that it cannot use: another program wrote under our keys, or the server lost a part of them.
+# A script stopped at a value that it cannot use: another program wrote under our keys.
 _UNUSABLE_DATA = re.compile(r"WRONGTYPE |^CORRUPT |user_script:\d+: (?!@)(?!ERR )(?!-)")
 CORRUPT = "CORRUPT"
 _NOT_ALLOWED = ("The user executing the script can't", "ACL failure in script")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from holdfast.commands import Acquire, Answer, BeginOnce, ClaimEntry, Granted
 from holdfast.commands.queue import Delivery, Join, StoredMessage
 from holdfast.engines.redis import counters, lease, pool, queue, registry
-from holdfast.errors import UNKNOWN, Unavailable, UnavailableReason
+from holdfast.errors import UNKNOWN, UnreadableRecord
 from holdfast.rules.lease_record import FENCE_MAX
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def answered(kind: type, reply: Any) -> Answer:
     except _UNREADABLE as error:
         # The server may have applied the command. A second copy would get the same reply.
         detail = f"the reply to {kind.__name__} is no answer to it: {type(error).__name__}"
-        raise Unavailable("redis", UnavailableReason.CORRUPT, detail, UNKNOWN) from error
+        raise UnreadableRecord("redis", detail=detail, outcome=UNKNOWN) from error
     return answer
 
 
@@ -62,22 +62,21 @@ def _replies_to(kind: type) -> dict[str, Callable[[list[Any]], Answer]]:
 
 def _check(answer: Any) -> None:
     """Raise `TypeError` if a field of the answer has another type than its class declares."""
-    for value, check in zip(answer, _field_checks(type(answer)), strict=True):
+    kind: Any = type(answer)
+    for value, check in zip(answer, _field_checks(kind), strict=True):
         if check is not type(value) and (type(check) is type or not check(value)):
-            raise TypeError(type(answer).__name__)
+            raise TypeError(kind.__name__)
 
 
 @cache
-def _field_checks(kind: type) -> tuple[Any, ...]:
+def _field_checks(kind: Any) -> tuple[Any, ...]:
     """Return for each field of the answer its type, or a function that checks a value of it."""
     return tuple(map(_check_of, get_type_hints(kind, localns={"StoredMessage": StoredMessage}).values()))
 
 
 def _check_of(hint: Any) -> Any:
-    if hint in (str, int, bool, bytes):
+    if hint in (str, int, bool, bytes) or hint in _READ_SAFELY:
         return hint
-    if hint in _READ_SAFELY:
-        return _is_read_safely
     if isinstance(hint, types.UnionType):  # X | None
         check = _check_of(get_args(hint)[0])
         return lambda value: value is None or _fits(value, check)
@@ -99,10 +98,6 @@ def _fits(value: Any, check: Any) -> bool:
 
 def _fits_class(value: Any) -> bool:
     _check(value)
-    return True
-
-
-def _is_read_safely(_value: Any) -> bool:
     return True
 
 

@@ -33,7 +33,7 @@ from holdfast.engines.redis.redirects import (
 from holdfast.engines.redis.replies import answered, time_of
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.transport import BaseTransport
-from holdfast.errors import MOVING, ReplyLost, Unavailable, UnavailableReason
+from holdfast.errors import MOVING, ReplyLost, Unavailable, UnavailableReason, UnreadableRecord
 from holdfast.names import readable
 
 if TYPE_CHECKING:
@@ -488,7 +488,7 @@ def unreadable_error(url: str, prefix: str, command: Command, reply: hiredis.Rep
         f"{url}: the data of {readable(command.name)!r} cannot be read, and nothing was changed: another program wrote "
         f"to one of the keys {keys!r}. Move or delete that key to start again"
     )
-    error = Unavailable("redis", UnavailableReason.CORRUPT, detail)
+    error = UnreadableRecord("redis", detail=detail)
     error.__cause__ = reply
     return error
 

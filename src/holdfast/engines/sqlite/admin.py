@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from typing import TYPE_CHECKING
 
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
-from holdfast.engines.sqlite import location
+from holdfast.engines.sqlite import lease_rows, location
 from holdfast.engines.sqlite.process_locks import is_alive
+from holdfast.names import readable
+from holdfast.rules.counters import unpacked
 
 if TYPE_CHECKING:
     from holdfast.engines.sqlite.database import Database
 
 
 _AT_ONCE = 1000
+_ROWS = 10_000
 # The tables of names by kind, except those of pools.
 _TABLES = {"": "lease WHERE ? = ''", QUEUES: f"queue WHERE ? = '{QUEUES}'"}
 
@@ -41,15 +45,36 @@ def names(database: Database, prefix: str, limit: int, kind: str = "") -> NamePa
     return NamePage(tuple(found[:limit]), more=len(found) > limit)
 
 
+def _unreadable(cursor: sqlite3.Cursor) -> list[str]:
+    """Return what is wrong with rows that no list of names has: entries of registries, and counters."""
+    found = []
+    for name, body in cursor.execute("SELECT name, CAST(body AS BLOB) FROM lease LIMIT ?", (_ROWS,)).fetchall():
+        try:
+            if "\0" in name:
+                lease_rows.unpacked(cursor, name, body.decode())
+        except lease_rows.DAMAGE as error:
+            raise_if_of_signal(error)
+            found.append(f"the record of {readable(name)!r} cannot be read: {error}")
+    select = "SELECT kind, name, CAST(body AS BLOB) FROM counter LIMIT ?"
+    for kind, name, body in cursor.execute(select, (_ROWS,)).fetchall():
+        try:
+            unpacked(kind, json.loads(body))
+        except lease_rows.DAMAGE as error:
+            raise_if_of_signal(error)
+            found.append(f"the counter {name!r} cannot be read: {error}")
+    return found
+
+
 def examine(database: Database) -> EngineReport:
     """Return the facts about the file, its filesystem, and what dead processes left."""
 
-    def look(cursor: sqlite3.Cursor) -> tuple[list[tuple[int, int, int]], int, str]:
+    def look(cursor: sqlite3.Cursor) -> tuple[list[tuple[int, int, int]], int, str, list[str]]:
         sessions = cursor.execute("SELECT id, live, pid FROM session").fetchall()
         leases = cursor.execute("SELECT count(*) FROM lease").fetchone()[0]
-        return sessions, leases, cursor.execute("PRAGMA quick_check(1)").fetchone()[0]
+        check = cursor.execute("PRAGMA quick_check(1)").fetchone()[0]
+        return sessions, leases, check, [] if check != "ok" else _unreadable(cursor)
 
-    sessions, leases, check = database.transact(look)
+    sessions, leases, check, damaged = database.transact(look)
     live = database.live
     dead = {session for session, inode, pid in sessions if inode == live.inode and not is_alive(live, session, pid)}
     known = {session for session, _, _ in sessions} - dead
@@ -68,6 +93,7 @@ def examine(database: Database) -> EngineReport:
         Fact("clock", "this host's own, counted from boot: nothing to drift from", {"clock": "this host"}),
     )
     if check == "ok":
-        return EngineReport(facts)
+        advice = "no other name is affected; the row stays until you delete it"
+        return EngineReport(facts, tuple(Finding(serious=True, what=what, advice=advice) for what in damaged))
     advice = f"stop every user of {database.path} and move it away with its -wal and -shm files"
     return EngineReport(facts, (Finding(serious=True, what=f"the file is damaged: {check}", advice=advice),))

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import Unavailable, UnavailableReason
+from holdfast.errors import UnreadableRecord
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.rules.counters import unpacked, until_us
 
@@ -26,16 +26,21 @@ def answer(cursor: sqlite3.Cursor, rule: CounterRule, command: Any, moment: Mome
     kind, name = command.kind, command.name
     try:
         row = cursor.execute(_LOAD, (kind, name)).fetchone()
-        before = None if row is None else unpacked(kind, json.loads(row[0]))
-    except (ValueError, TypeError, LookupError, AttributeError, sqlite3.OperationalError) as error:
-        raise_if_of_signal(error)
-        return Unavailable("sqlite", UnavailableReason.CORRUPT, f"the counter {name!r} cannot be read: {error}")
+    except sqlite3.OperationalError as error:
+        return unreadable(name, error)
+    before = None if row is None else unpacked(kind, json.loads(row[0]))
     after, reply = rule(before, command, moment)
     if after is None and before is not None:
         cursor.execute(_DELETE, (kind, name))
     elif after is not before:
         cursor.execute(_STORE, (kind, name, until_us(after, command), json.dumps(after, separators=(",", ":"))))
     return reply
+
+
+def unreadable(name: str, error: Exception) -> UnreadableRecord:
+    """Return the error for a counter that cannot be read."""
+    raise_if_of_signal(error)
+    return UnreadableRecord("sqlite", detail=f"the counter {name!r} cannot be read: {error}")
 
 
 def forget(cursor: sqlite3.Cursor, now_us: int) -> None:

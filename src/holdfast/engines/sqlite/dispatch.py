@@ -89,6 +89,6 @@ def check_consistency(cursor: sqlite3.Cursor, command: CheckConsistency, open_ga
     open_gate()
     try:
         messages, faults = StoredQueue(cursor, command.name).check_consistency()
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
+    except lease_rows.DAMAGE as error:
         return lease_rows.unreadable(command.name, error)
     return ConsistencyChecked(messages, tuple(faults))

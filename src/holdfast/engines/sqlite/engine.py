@@ -35,7 +35,6 @@ from holdfast.engines.sqlite.location import filesystem
 from holdfast.engines.sqlite.process_locks import PLACES, LivenessDescriptor, heartbeat_place, is_alive
 from holdfast.engines.sqlite.promise import promised
 from holdfast.engines.sqlite.registry import SqliteRegistryState, forget_registries
-from holdfast.engines.sqlite.waiting_line import Damaged
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, Unavailable, UnavailableReason
 from holdfast.host import KNOWN_ERRORS, unavailable_error
@@ -63,7 +62,6 @@ _AT_ONCE = 200
 _FORGET_EVERY = 64
 _PIDS_MAX = 10_000
 _KNOWN_MAX = 1_000
-_UNREADABLE = (ValueError, TypeError, LookupError, OverflowError)
 
 # The clients of this process, by session: a wake-up for one of them needs no pipe.
 _here: weakref.WeakValueDictionary[tuple[str, int], SqliteStore] = weakref.WeakValueDictionary()
@@ -173,11 +171,11 @@ class SqliteStore(Store):
         try:
             row = lease_rows.load(cursor, name)
             moment = self._moment(cursor, command, row.record, now_us)
-        except (*_UNREADABLE, sqlite3.OperationalError) as error:
+        except (*lease_rows.DAMAGE, sqlite3.OperationalError) as error:
             return lease_rows.unreadable(name, error)
         try:
             after, answer, wake = rule.apply(row.record, command, moment)
-        except Damaged as error:
+        except lease_rows.DAMAGE as error:  # nothing was written yet
             return lease_rows.unreadable(name, error)
         if after is not row.record:
             row = lease_rows.store(cursor, name, row, after, self._memory_us)
@@ -201,7 +199,7 @@ class SqliteStore(Store):
             moment = Moment(now_us, SYSTEM.wall_us(), self._me)
             look_at = partial(self._look_at, cursor)
             answer, wakeups = dispatch.apply(cursor, rule, command, moment, look_at, self._memory_us)
-        except _UNREADABLE as error:
+        except lease_rows.DAMAGE as error:
             cursor.execute("ROLLBACK TO part")
             return lease_rows.unreadable(command.name, error)
         finally:
@@ -219,7 +217,10 @@ class SqliteStore(Store):
         now_us: int,
         woken: list[HolderRecord | Wakeup],  # noqa: ARG002 - as the others
     ) -> Reply:
-        return counters.answer(cursor, rule.apply, command, Moment(now_us, SYSTEM.wall_us(), self._me))
+        try:
+            return counters.answer(cursor, rule.apply, command, Moment(now_us, SYSTEM.wall_us(), self._me))
+        except lease_rows.DAMAGE as error:
+            return counters.unreadable(command.name, error)
 
     def _answer_combined(
         self, cursor: sqlite3.Cursor, rule: Rule, command: Command, now_us: int, woken: list[HolderRecord | Wakeup]
@@ -227,7 +228,10 @@ class SqliteStore(Store):
         moment = Moment(now_us, SYSTEM.wall_us(), self._me)
         answer_part = partial(self._answer_one, cursor, now_us=now_us, woken=woken)
         parts = Parts(answer_part, answer_part, SqliteRegistryState(cursor, moment.wall_us))
-        reply: Reply = rule.apply(parts, command, moment)
+        try:
+            reply: Reply = rule.apply(parts, command, moment)
+        except lease_rows.DAMAGE as error:
+            return lease_rows.unreadable(command.name, error)
         return reply
 
     def _check_consistency(self, cursor: sqlite3.Cursor, command: CheckConsistency) -> Reply:
@@ -423,7 +427,7 @@ class SqliteStore(Store):
     def _still_holds(self, cursor: sqlite3.Cursor, name: str, now_us: int) -> bool:
         try:
             holder = lease_rows.load(cursor, name).record.holder
-        except (ValueError, TypeError) as error:
+        except lease_rows.DAMAGE as error:
             raise_if_of_signal(error)
             return False  # an unreadable record has no holder
         return holder is not None and holder.client == self._me and holder.expires_us > now_us

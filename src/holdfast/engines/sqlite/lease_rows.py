@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.engines.sqlite.waiting_line import StoredTombstones, StoredWaitingLine, add_tombstone, join
-from holdfast.errors import Unavailable, UnavailableReason
+from holdfast.errors import UnreadableRecord
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.rules import forget_at_us
 from holdfast.rules.lease_record import (
@@ -20,6 +20,7 @@ from holdfast.rules.lease_record import (
     MemoryTombstones,
     Record,
     Tombstones,
+    checked_fence,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+# The errors of code that meets a value that holdfast did not write.
+DAMAGE = (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError)
 _NEVER_US = 2**62
 _INSERT = "INSERT INTO lease (name, look_us, body) VALUES (?, ?, ?)"
 # More than can be added between two calls of `forget`, so that names that are used once do not accumulate.
@@ -71,10 +74,11 @@ def unpacked(cursor: sqlite3.Cursor, name: str, body: str) -> tuple[Record, int]
     if holding[0]:
         token, client, held, ttl_ms, since_us, expires_us, offered, process = holding
         times = (_number(ttl_ms), _number(since_us), _number(expires_us))
-        holder = HolderRecord(token, client, process, _number(held), *times, offered == "1")
+        holder = HolderRecord(token, client, process, checked_fence(_number(held)), *times, offered == "1")
     waiters: Line = StoredWaitingLine(cursor, name, _clients(waiting)) if waiting else NO_WAITERS
     tombstones: Tombstones = StoredTombstones(cursor, name, _number(ends_us)) if ends_us != "0" else NO_TOMBSTONES
-    return Record(_number(fence), holder, waiters, tombstones, last, _number(touched_us)), _number(memory_us)
+    record = Record(checked_fence(_number(fence)), holder, waiters, tombstones, last, _number(touched_us))
+    return record, _number(memory_us)
 
 
 def _number(text: str) -> int:
@@ -145,7 +149,7 @@ def forget(cursor: sqlite3.Cursor, now_us: int) -> None:
 def _forget_at_us(cursor: sqlite3.Cursor, name: str, body: bytes) -> int:
     try:
         return min(forget_at_us(*unpacked(cursor, name, body.decode())), _NEVER_US)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except DAMAGE as error:
         raise_if_of_signal(error)
         return _NEVER_US  # the holder is unknown, so the name must not become free after some time
 
@@ -175,7 +179,7 @@ def _clients(text: str) -> dict[str, int]:
     return {client: int(count) for client, count in counts}
 
 
-def unreadable(name: str, error: Exception) -> Unavailable:
+def unreadable(name: str, error: Exception) -> UnreadableRecord:
     """Return the error for a name whose stored state cannot be read."""
     raise_if_of_signal(error)
-    return Unavailable("sqlite", UnavailableReason.CORRUPT, f"the record of {name!r} cannot be read: {error}")
+    return UnreadableRecord("sqlite", detail=f"the record of {name!r} cannot be read: {error}")

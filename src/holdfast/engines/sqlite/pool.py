@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.commands import POOL
-from holdfast.rules.lease_record import Tombstone, Tombstones
+from holdfast.rules.lease_record import Tombstone, Tombstones, checked_fence
 from holdfast.rules.pool_state import (
     COOLING,
     FREE,
@@ -252,7 +252,7 @@ class StoredPool:
             insert = f"INSERT INTO pool (kind, name, look_us, {_TOTALS}) VALUES (?, ?, 0{', ?' * 10})"  # noqa: S608
             found = (cursor.execute(insert, (kind, name, *_PoolTotals())).lastrowid, *_PoolTotals())
         self._id, totals = found[0], _PoolTotals(*found[1:])
-        self.fence, self.permits = totals.fence, totals.permits
+        self.fence, self.permits = checked_fence(totals.fence), totals.permits
         self.size, self._taken, self._cooling, self._free = (totals.size, totals.taken, totals.cooling, totals.free)
         self._offered, self._shares = totals.offered, totals.shares
         self.tombstones: Tombstones = StoredPoolTombstones(cursor, self._id, totals.ends_us)

@@ -26,6 +26,7 @@ from holdfast.commands.queue import (
 from holdfast.commands.queue_admin import PlacedMessage
 from holdfast.engines.sqlite.queue_check import check
 from holdfast.engines.sqlite.queue_tables import NEVER_US, forget_results
+from holdfast.rules.lease_record import checked_fence
 from holdfast.rules.queue.state import ConsumerRecord, KeyHead, QueueEntry, QueueTotals, position_of_dead_letter
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class StoredQueue:
             found = (cursor.execute(_BEGIN, (name, *_QueueRow())).lastrowid, *_QueueRow())
         self._id, self._before = found[0], _QueueRow(*found[1:])
         row = self._before
-        self.fence, self.checked_us, self.next_check_us = (row.fence, row.checked_us, row.next_check_us)
+        self.fence, self.checked_us, self.next_check_us = (checked_fence(row.fence), row.checked_us, row.next_check_us)
         self.drain_token, self.drain_until_us = row.drain_token, row.drain_until_us
         self._lanes, self._counts = (Counter(json.loads(row.lanes)), Counter(json.loads(row.counts)))
         self._delayed, self._held, self._behind, self._dead = (row.delayed, row.held, row.behind, row.dead)
