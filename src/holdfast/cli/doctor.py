@@ -28,7 +28,7 @@ from holdfast.config import settings
 from holdfast.core.step import run
 from holdfast.engines import Capability
 from holdfast.engines.admin import Fact, Finding
-from holdfast.errors import HoldfastError, LeaseLost, Unavailable, UnreadableRecord
+from holdfast.errors import HoldfastError, LeaseLost, Unavailable, UnavailableReason, UnreadableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +126,12 @@ def _examine(url: str | None) -> DoctorReport:
             _took("first contact", "first_contact_ms", first_s),
             Fact("round trip", f"{median_ms:.2f} ms, at worst {worst_ms:.2f} ms", trip),
         )
-        findings = [*examination.findings, *_unreadable(client)]
+        findings = [*examination.findings]
+        try:
+            findings += _unreadable(client)
+        except Unavailable as error:
+            if error.reason is not UnavailableReason.NO_PERMISSION:  # the examination reports a missing right
+                raise
         if statistics.median(trips) > _SLOW_TRIP_S:
             what = f"a round trip takes {statistics.median(trips) * 1000:.0f} ms"
             findings.append(Finding(serious=False, what=what, advice="use a longer ttl, or a nearer server"))
