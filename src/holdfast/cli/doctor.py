@@ -153,7 +153,7 @@ def _unreadable(client: Client) -> list[Finding]:
     for first in range(0, len(commands), _AT_ONCE):
         answers += run(client.transport.apply_all(commands[first : first + _AT_ONCE]))
     return [
-        Finding(serious=True, what=answer.detail, advice="no other name is affected; the data stays as it is")
+        Finding(serious=False, what=answer.detail, advice="no other name is affected; the data stays as it is")
         for answer in answers
         if isinstance(answer, UnreadableRecord)
     ]

@@ -19,12 +19,14 @@ from typing import Any, NamedTuple, TypeAlias
 from holdfast.commands import Done, Hit, LimitDecision, ResetCounter
 from holdfast.errors import InvalidConfig
 from holdfast.rules.lease_record import Moment
+from holdfast.text import shown
 
 # Up to this limit, the log has one entry per hit; above it, the hits within a hundredth of the period share an entry.
 GRAINS = 100
 COUNT_MAX = 1_000_000_000
 PERIOD_MAX_US = 31 * 86400 * 1_000_000
 WINDOWS_MAX = 8
+TEXT_MAX = 400
 
 Rates: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -35,7 +37,7 @@ _UNITS = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600_000_000),
     **dict.fromkeys(("d", "day", "days"), 86_400_000_000),
 }
-_RATE = re.compile(r"\s*([0-9]+)\s*(?:/|per)\s*([0-9]*)\s*([a-z]+)\s*", re.IGNORECASE | re.ASCII)
+_RATE = re.compile(r"\s*([0-9]{1,18})\s*(?:/|per)\s*([0-9]{0,18})\s*([a-z]+)\s*", re.IGNORECASE | re.ASCII)
 _EXAMPLE = "it must read like 10/second; 100/minute, or 5/2s"
 
 
@@ -43,6 +45,8 @@ def rates(text: object) -> Rates:
     """Parse a rate: `10/second; 100/minute` are two windows, in any order."""
     if not isinstance(text, str):
         raise InvalidConfig("rate", text, f"{_EXAMPLE}, as text")
+    if len(text) > TEXT_MAX:
+        raise InvalidConfig("rate", text, f"it must have at most {TEXT_MAX} characters")
     found = tuple(_rate(text, part) for part in re.split("[;,]", text) if part.strip())
     if not 1 <= len(found) <= WINDOWS_MAX:
         raise InvalidConfig("rate", text, f"{_EXAMPLE}: 1 to {WINDOWS_MAX} windows")
@@ -59,7 +63,7 @@ def _rate(text: str, part: str) -> tuple[int, int]:
     unit = _UNITS.get(unit_name.lower())
     if unit is None:
         raise InvalidConfig(
-            "rate", text, f"{unit_name!r} is not a unit of time: use second, minute, hour, day, or ms, s, m, h, d"
+            "rate", text, f"{shown(unit_name)} is not a unit of time: use second, minute, hour, day, or ms, s, m, h, d"
         )
     period_us = int(units or "1") * unit
     if not 1 <= int(count) <= COUNT_MAX or not 1_000 <= period_us <= PERIOD_MAX_US:

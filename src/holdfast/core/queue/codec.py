@@ -110,7 +110,7 @@ def unpacked_headers(packed: str) -> dict[str, str]:
         headers = dict(json.loads(packed))
     except RecursionError:
         raise ValueError("the headers are nested too deep") from None
-    if not all(isinstance(text, str) for text in headers.values()):
+    if not all(isinstance(text, str) for pair in headers.items() for text in pair):
         raise TypeError("the headers must be texts")
     return headers
 

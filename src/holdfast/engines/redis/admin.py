@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiredis
 
@@ -24,9 +24,11 @@ from holdfast.engines.redis.server_info import Info
 from holdfast.errors import Unavailable, UnavailableReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from holdfast.engines.redis.topology import Node
+
+T = TypeVar("T")
 
 _STEP = "1000"
 _SCAN_S = 20.0
@@ -124,11 +126,20 @@ class _AdminConnection:
             raise reply_error(self._url, reply)
         return reply
 
+    def _read(self, read: Callable[[Any], T], *arguments: str) -> T:
+        """Send a command, and return what `read` makes of the reply."""
+        reply = self.send(*arguments)
+        try:
+            return read(reply)
+        except (TypeError, ValueError) as error:
+            detail = f"{self._url}: its reply to {arguments[0]} is none of a Redis or Valkey server"
+            raise Unavailable("redis", UnavailableReason.FAILED, detail) from error
+
     def scan(self, pattern: str) -> Iterator[tuple[list[str], bool]]:
         """Yield keys, step by step, and true with the last step."""
         cursor = "0"
         while True:
-            cursor, keys = self.send("SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
+            cursor, keys = self._read(_scanned, "SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
             yield keys, cursor == "0"
             if cursor == "0":
                 return
@@ -147,10 +158,10 @@ class _AdminConnection:
         best = (0.0, float("inf"))
         for _ in range(5):
             before_us = SYSTEM.wall_us()
-            seconds, micros = self.send("TIME")
+            now_us = self._read(_time_us, "TIME")
             after_us = SYSTEM.wall_us()
             half_us = (after_us - before_us) / 2
-            offset_us = int(seconds) * 1_000_000 + int(micros) - (before_us + half_us)
+            offset_us = now_us - (before_us + half_us)
             best = min(best, (offset_us / 1e6, half_us / 1e6), key=lambda each: each[1])
         return best
 
@@ -173,7 +184,7 @@ class _AdminConnection:
                 raise
             return _NO_SCAN
         found = [
-            Finding(serious=True, what=f"the data at {key!r} cannot be read", advice="move or delete that key")
+            Finding(serious=False, what=f"the data at {key!r} cannot be read", advice="move or delete that key")
             for key in damaged
         ]
         if endless:
@@ -185,6 +196,16 @@ class _AdminConnection:
         text = f"{count} ({'all' if not endless else 'not all'} of them expire, except pools and queues)"
         values = {"keys": count, "keys_without_end": len(endless), "keys_of_other_layouts": others}
         return EngineReport((Fact("keys", text, values),), tuple(found))
+
+
+def _scanned(reply: Any) -> tuple[str, list[str]]:
+    cursor, keys = reply
+    return str(cursor), list(map(str, keys))
+
+
+def _time_us(reply: Any) -> int:
+    seconds, micros = reply
+    return int(seconds) * 1_000_000 + int(micros)
 
 
 _UNKNOWN = "unknown: the user may not run INFO"

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.keys import hash_tag
+from holdfast.engines.redis.redirects import SLOTS
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.topology import ignore_change
 from holdfast.errors import MOVING, Unavailable, UnavailableReason
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.listener import SubscriptionListener
     from holdfast.engines.redis.topology import Node
 
-SLOTS = 16384
 _ASK_S = 0.5
 _REFRESH_EVERY_S = 0.1
 # A server gets at least this time to answer, so that a client out of time does not call it silent.
@@ -58,6 +58,8 @@ class SlotMap:
         self.ids: set[str] = set()
         for first, last, *servers in reply:
             # Without a host, the entry means the server that answered; `?` is a host that this server does not know.
+            if not 0 <= first <= last < SLOTS:
+                raise ValueError("a range of slots that no cluster has")
             places = [(str(server[0] or host), int(server[1])) for server in servers]
             count = last - first + 1
             self.owners[first : last + 1] = [str(servers[0][2])] * count
@@ -188,7 +190,7 @@ class Cluster:
             connection.close()
         if isinstance(reply, Exception):
             raise reply_error(node.url, reply)
-        return SlotMap(reply, node.place[0])
+        return _read_slot_map(node, reply)
 
     def _adopt(self, slot_map: SlotMap) -> None:
         before = set(self.nodes())
@@ -252,7 +254,15 @@ class Cluster:
         for reply in (state, slots):
             if isinstance(reply, Exception):
                 raise reply_error(node.url, reply)
-        return "cluster_state:ok" in state, SlotMap(slots, node.place[0])
+        return "cluster_state:ok" in str(state), _read_slot_map(node, slots)
+
+
+def _read_slot_map(node: Connector, reply: Any) -> SlotMap:
+    try:
+        return SlotMap(reply, node.place[0])
+    except (TypeError, ValueError, LookupError) as error:
+        detail = f"{node.url}: its reply to CLUSTER SLOTS is no map of slots"
+        raise Unavailable("redis", UnavailableReason.FAILED, detail) from error
 
 
 def _refusal(error: Unavailable) -> Unavailable | None:

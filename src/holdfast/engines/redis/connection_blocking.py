@@ -99,7 +99,9 @@ class RedisConnection:
                 read.feed(data)
                 while (reply := read.gets()) is not INCOMPLETE:
                     replies.append(reply)
-                if len(replies) >= count:
+                if len(replies) > count:
+                    raise ConnectionError("the server sent more replies than it got commands")
+                if len(replies) == count:
                     return replies
                 if self.used_s >= until_s:
                     raise TimeoutError

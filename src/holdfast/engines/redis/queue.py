@@ -160,9 +160,11 @@ SCRIPTS: dict[type, Script] = {
 
 # Replies.
 
-_RECORD = re.compile(rb"(\d+) (\d+) (\d+) (\d+) (\d+) (\d+)\n", re.ASCII)
-_PUBLISHED = re.compile(rb"(\d+) (\d+) (\d+) (\d+)\n", re.ASCII)
-_DEAD_LETTER = re.compile(rb"(\d+) (\d+)\n", re.ASCII)
+# A time has at most 16 digits, and a count or a length at most 9: as in lua/queue/message.lua.
+_COUNT = rb"(\d{1,9})"
+_RECORD = re.compile(rb"(\d{1,16})" + 5 * (b" " + _COUNT) + rb"\n")
+_PUBLISHED = re.compile(b" ".join([_COUNT] * 4) + rb"\n")
+_DEAD_LETTER = re.compile(rb"(\d{1,16}) " + _COUNT + rb"\n")
 
 
 def _cut(raw: bytes, at: int, *lengths: int) -> Iterator[str]:

@@ -26,6 +26,7 @@ _STEPS = {
     "LOADING": REFRESH,
     "UNBLOCKED": REFRESH,
 }
+SLOTS = 16384
 _IN_SCRIPT = "Error running script"
 # A script stopped at a value that it cannot use: another program wrote under our keys.
 _UNUSABLE_DATA = re.compile(r"WRONGTYPE |^CORRUPT |user_script:\d+: (?!@)(?!ERR )(?!-)")
@@ -61,8 +62,8 @@ def redirect_of(error: Unavailable) -> Redirect:
     if step not in (MOVED, ASK):
         return Redirect(step)
     # MOVED 3999 127.0.0.1:6381. Without a host it is the server that answered; `?` is a host that it does not know.
-    found = re.fullmatch(r"\w+ (\d+) (.*):(\d+)", error.reply.strip())
-    if found is None or found[2] == "?":
+    found = re.fullmatch(r"\w+ (\d{1,5}) (.*):(\d{1,5})", error.reply.strip(), re.ASCII)
+    if found is None or found[2] == "?" or int(found[1]) >= SLOTS:
         return Redirect(REFRESH)
     return Redirect(step, int(found[1]), found[2].strip("[]"), int(found[3]))
 

@@ -117,7 +117,7 @@ class SentinelPrimary:
             reply: Any = connection.exchange(command, 1, limit_s)[0]
         finally:
             connection.close()
-        if not isinstance(reply, list) or len(reply) != 2:
+        if not isinstance(reply, list) or len(reply) != 2 or not str(reply[1]).isdecimal() or len(str(reply[1])) > 5:
             if isinstance(reply, Exception):
                 raise reply_error(sentinel.url, reply)
             raise Unavailable("redis", UnavailableReason.FAILED, f"{sentinel.url}: it has no service {self._service!r}")

@@ -15,6 +15,7 @@ FACT_COMMANDS = (packed("INFO"), *(packed("CONFIG", "GET", setting) for setting 
 GREETING = packed("INFO", "server")
 REPLICATION = packed("INFO", "replication")
 # Flushed with every grant, except while a child process of the server writes a snapshot or a new append-only file.
+_DIGITS = 18  # of the longest number that a server reports
 NOT_DURING_REWRITE = "always, but not while it is rewritten"
 
 
@@ -53,7 +54,7 @@ class Info(dict[str, str]):
 
     def number(self, key: str) -> int | None:
         text = self.get(key, "")
-        return int(text) if text.isdecimal() else None
+        return int(text) if len(text) <= _DIGITS and text.isascii() and text.isdecimal() else None
 
     def switch(self, key: str) -> bool | None:
         number = self.number(key)
@@ -61,10 +62,8 @@ class Info(dict[str, str]):
 
     def replicas(self) -> frozenset[str]:
         """Return the addresses of the connected replicas, also of one that is still copying its data."""
-        count = self.number("connected_slaves") or 0
-        fields = (
-            dict(part.partition("=")[::2] for part in self.get(f"slave{at}", "").split(",")) for at in range(count)
-        )
+        listed = (text for key, text in self.items() if key.startswith("slave") and key[5:].isdecimal())
+        fields = (dict(part.partition("=")[::2] for part in text.split(",")) for text in listed)
         return frozenset(f"{each['ip']}:{each['port']}" for each in fields if "ip" in each and "port" in each)
 
 
@@ -83,7 +82,7 @@ def facts_from(replies: list[Any], **seen: Any) -> ServerFacts:
         appendfsync=fsync,
         maxmemory=info.number("maxmemory"),
         maxmemory_policy=info.get("maxmemory_policy"),
-        min_replicas=int(least) if least is not None and least.isdecimal() else None,
+        min_replicas=Info(f"least:{least}").number("least"),
         cluster=info.switch("cluster_enabled"),
         unseen=tuple(f"{command}: {reply or 'nothing'}" for command, reply in sent if not _is_answered(reply)),
         **seen,

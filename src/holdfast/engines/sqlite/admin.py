@@ -94,6 +94,6 @@ def examine(database: Database) -> EngineReport:
     )
     if check == "ok":
         advice = "no other name is affected; the row stays until you delete it"
-        return EngineReport(facts, tuple(Finding(serious=True, what=what, advice=advice) for what in damaged))
+        return EngineReport(facts, tuple(Finding(serious=False, what=what, advice=advice) for what in damaged))
     advice = f"stop every user of {database.path} and move it away with its -wal and -shm files"
     return EngineReport(facts, (Finding(serious=True, what=f"the file is damaged: {check}", advice=advice),))

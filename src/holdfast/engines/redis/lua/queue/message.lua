@@ -10,13 +10,20 @@
 -- message whose id is `foreign-` and the entry.
 
 --@const QUARANTINE_AT = rules.queue.state.QUARANTINE_AT
+local function longest(...)
+  local found = 0
+  for _, digits in ipairs({ ... }) do found = math.max(found, #digits) end
+  return found
+end
+
 local function read(entry, text)
   local published, attempts, crashes, first, last, failure, at =
     string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\n()')
-  local tail = published and string.sub(text, at + first + last + failure)
+  local short = published and #published <= 16 and longest(attempts, crashes, first, last, failure) <= 9
+  local tail = short and string.sub(text, at + first + last + failure)
   local id, headers, key, lane, from
   if tail then id, headers, key, lane, from = string.match(tail, '^(%d+) (%d+) (%d+) (%d+)\n()') end
-  if not from or #tail < from - 1 + id + headers + key + lane then
+  if not from or longest(id, headers, key, lane) > 9 or #tail < from - 1 + id + headers + key + lane then
     local name = 'foreign-' .. entry
     tail = #name .. ' 0 0 0\n' .. name .. text
     return {
