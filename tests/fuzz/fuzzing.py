@@ -38,7 +38,8 @@ def bounded():
         try:
             yield
         except HoldfastError as error:
-            assert str(error), "an error must have a text"
+            if not str(error):
+                raise AssertionError("an error must have a text") from error
         spent_s, (_, peak) = time.thread_time() - began_s, tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import HoldfastError, Unavailable, aio
+from holdfast import HoldfastError, aio
 from holdfast.commands import Answer
 from holdfast.engines.redis import cluster, redirects, replies, server_info
 from holdfast.engines.redis.connect import reply_error
@@ -19,26 +19,9 @@ from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.errors import UnavailableReason
 
-PIECES = st.sampled_from(
-    [
-        b"+OK\r\n",
-        b"-ERR x\r\n",
-        b":1\r\n",
-        b":99999999999999999999\r\n",
-        b"$3\r\nabc\r\n",
-        b"$-1\r\n",
-        b"$999999999\r\n",
-        b"*2\r\n",
-    ]
-    + [b"*-1\r\n", b"%1\r\n", b",nan\r\n", b"_\r\n", b"#t\r\n", b"(9999\r\n", b"\r\n", b"\x00", b"$1\r\n\xff\r\n"]
-    + [
-        b"-MOVED 99999 h:1\r\n",
-        b"-NOSCRIPT x\r\n",
-        b"-WRONGTYPE x\r\n",
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"*1\r\n" * 200,
-    ]
-)
+LINES = b"+OK|-ERR x|:1|:99999999999999999999|$3|abc|$-1|$999999999|*2|*-1|%1|,nan|_|#t|(9999||$1|-MOVED 99999 h:1|-NOSCRIPT x"
+LINES += b"|-WRONGTYPE x|HTTP/1.1 400 Bad Request"
+PIECES = st.sampled_from([*(line + b"\r\n" for line in LINES.split(b"|")), b"\x00", b"$1\r\n\xff\r\n", b"*1\r\n" * 200])
 BYTES = st.one_of(st.lists(PIECES, max_size=6).map(b"".join), st.binary(max_size=60))
 # What hiredis makes of any bytes.
 REPLIES = st.recursive(
@@ -92,14 +75,10 @@ def test_any_reply_is_an_answer_of_its_command_or_unavailable(kind, reply, word,
     """No error of the code that reads a reply reaches the caller, and no answer has a field of another type."""
     for each in (reply, [word, *rest]):
         with bounded():
-            try:
-                answer = replies.answered(kind, each)
-            except Unavailable as error:
-                assert (error.reason, error.outcome) == (UnavailableReason.CORRUPT, "unknown")
-            else:
-                assert isinstance(answer, Answer)
-                replies._check(answer)
             replies.time_of(each)
+            answer = replies.answered(kind, each)
+            assert isinstance(answer, Answer)
+            replies._check(answer)
 
 
 @fuzz(150)
@@ -149,7 +128,7 @@ class Nonsense:
 
     def __init__(self):
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = "redis://127.0.0.1:{}?socket_timeout=0.2".format(self._listening.getsockname()[1])
+        self.url = f"redis://127.0.0.1:{self._listening.getsockname()[1]}?socket_timeout=0.2"
         self.answer = b""
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -219,7 +198,7 @@ def test_a_caller_of_a_server_that_answers_nonsense_gets_unavailable(nonsense, f
 def blocking(url):
     errors = []
     hf = holdfast.connect(url)
-    for call in (lambda: hf.show("x"), lambda: hf.held()):
+    for call in (lambda: hf.show("x"), hf.held):
         try:
             call()
         except Exception as error:
@@ -231,7 +210,7 @@ def blocking(url):
 async def awaited(url):
     errors = []
     hf = await aio.connect(url)
-    for call in (lambda: hf.show("x"), lambda: hf.held()):
+    for call in (lambda: hf.show("x"), hf.held):
         try:
             await call()
         except Exception as error:

@@ -13,10 +13,13 @@ from redis.retry import Retry
 
 from holdfast import Fenced, InvalidConfig, InvalidName
 from holdfast.aio import guards as aio_guards
+from holdfast.clock import SYSTEM
 from holdfast.guards import RedisGuard, Stamp
-from holdfast.rules.guard import FENCE_MAX, UNSEEN, accepts
+from holdfast.rules.guard import UNSEEN, accepts, fence_max
 from tests.support.clusters import Cluster
 from tests.support.proxy import Proxy, named
+
+FENCE_MAX = fence_max(SYSTEM.wall_us())
 
 FIVE, SIX = Stamp(5, "of five"), Stamp(6, "of six")
 STAMPS = [Stamp(fence, token) for fence in (1, 2, 3, FENCE_MAX - 1, FENCE_MAX) for token in "ab"]

@@ -18,10 +18,13 @@ from sqlalchemy.orm import Session
 
 from holdfast import Fenced, InvalidConfig, InvalidName, NotFound
 from holdfast.aio import guards as aio_guards
+from holdfast.clock import SYSTEM
 from holdfast.guards import RowGuard, SqlGuard, Stamp
 from holdfast.guards.sql_connections import rendered
-from holdfast.rules.guard import FENCE_MAX, UNSEEN, accepts
+from holdfast.rules.guard import UNSEEN, accepts, fence_max
 from holdfast.testing import eventually
+
+FENCE_MAX = fence_max(SYSTEM.wall_us())
 
 FIVE, SIX = Stamp(5, "of five"), Stamp(6, "of six")
 STAMPS = [Stamp(fence, token) for fence in (1, 2, 3, FENCE_MAX - 1, FENCE_MAX) for token in "ab"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.aio.cancellation import finish_in_thread
+from holdfast.clock import SYSTEM
 from holdfast.guards import Bearer, Guard, Stamp, files, redis, sql
 from holdfast.guards.sql_connections import execute_awaited
 from holdfast.rules.guard import stamp_of
@@ -67,7 +68,7 @@ class AwaitedStamps(sql.StampRules):
 
     async def admit(self, lease: Bearer, connection: Any, key: Any) -> None:
         """Record the fence of `lease` for `key` in the transaction of `connection`, or raise `Fenced`."""
-        stamp = stamp_of(lease)
+        stamp = stamp_of(lease, SYSTEM.wall_us())
         statement = self._admitting(stamp, key)
         sql.check_stamp(statement, stamp, await execute_awaited(connection, statement.sql, statement.values))
 

@@ -6,6 +6,7 @@ otherwise a newer holder may write in between.
 
 from __future__ import annotations
 
+from holdfast.clock import SYSTEM
 from holdfast.names import checked_name
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, admitted, stamp_of
 
@@ -19,11 +20,11 @@ class Guard:
 
     def __init__(self, name: str, newest: Stamp = UNSEEN) -> None:
         self.name = checked_name(name)
-        self.newest = newest if newest == UNSEEN else stamp_of(newest)
+        self.newest = newest if newest == UNSEEN else stamp_of(newest, SYSTEM.wall_us())
 
     def admit(self, lease: Bearer) -> None:
         """Record the fence of `lease`; raise `Fenced` if a newer holder was here. Then write, in the same step."""
-        self.newest = admitted(self.name, self.newest, stamp_of(lease))
+        self.newest = admitted(self.name, self.newest, stamp_of(lease, SYSTEM.wall_us()))
 
     def __repr__(self) -> str:
         return f"<guard of {self.name!r}, newest fence {self.newest.fence}>"

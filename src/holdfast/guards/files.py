@@ -74,7 +74,7 @@ class FileGuard:
     @_reported
     def write(self, lease: Bearer, content: bytes | str) -> None:
         """Replace the file by `content`, or raise `Fenced` if a newer holder than `lease` was here before."""
-        stamp = stamp_of(lease)
+        stamp = stamp_of(lease, SYSTEM.wall_us())
         if not isinstance(content, bytes | str):
             raise InvalidConfig("content", content, "it must be bytes, or text (stored as UTF-8)")
         data = content if isinstance(content, bytes) else content.encode()
@@ -84,14 +84,14 @@ class FileGuard:
     @_reported
     def delete(self, lease: Bearer) -> None:
         """Remove the file, if it exists, or raise `Fenced` if `lease` is outdated; the record stays."""
-        with self._admitting(stamp_of(lease)) as folder:
+        with self._admitting(stamp_of(lease, SYSTEM.wall_us())) as folder:
             folder.remove(self._name)
             folder.sync()
 
     @_reported
     def admit(self, lease: Bearer) -> None:
         """Record the fence of `lease` before its holder reads: from now on no older holder can change the file."""
-        with self._admitting(stamp_of(lease)):
+        with self._admitting(stamp_of(lease, SYSTEM.wall_us())):
             pass
 
     @_reported
@@ -108,8 +108,8 @@ class FileGuard:
         try:
             record = json.loads(text)
             if record["v"] == _LAYOUT:
-                return stamp_of(Stamp(record["fence"], record["token"]))
-        except (ValueError, LookupError, TypeError) as error:
+                return stamp_of(Stamp(record["fence"], record["token"]), SYSTEM.wall_us())
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise_if_of_signal(error)
         record_path = self.path.with_name(self._record)
         raise Unavailable(str(self.path), UnavailableReason.CORRUPT, f"{record_path} is not a record of this version")

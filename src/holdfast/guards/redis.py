@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import Fenced, InvalidConfig, InvalidName
 from holdfast.names import is_unicode, new_token
 from holdfast.rules.guard import UNSEEN, Bearer, Stamp, stamp_of
@@ -47,7 +48,7 @@ class KeyRules:
         self._script = client.register_script(script_text())
 
     def _call(self, lease: Bearer, commands: Sequence[Command], keys: Sequence[str] = ()) -> ScriptCall:
-        stamp = stamp_of(lease)
+        stamp = stamp_of(lease, SYSTEM.wall_us())
         for key in keys:
             if _hashed(_checked_key(key)) != _hashed(self.key):
                 raise InvalidConfig("keys", key, f"it must have the hash tag of the guarded key {self.key!r}")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from holdfast.clock import SYSTEM
 from holdfast.errors import Fenced, InvalidConfig, NotFound
 from holdfast.guards.sql_connections import execute
 from holdfast.names import checked_name
@@ -93,7 +94,7 @@ class BlockingStamps(StampRules):
 
         Then write, and commit both. `key`: the name (`SqlGuard`) or the key of the row (`RowGuard`).
         """
-        stamp = stamp_of(lease)
+        stamp = stamp_of(lease, SYSTEM.wall_us())
         statement = self._admitting(stamp, key)
         check_stamp(statement, stamp, execute(connection, statement.sql, statement.values))
 

@@ -13,6 +13,8 @@ from holdfast.names import is_unicode
 from holdfast.rules.lease_record import FENCE_MAX
 
 TOKEN_MAX = 200
+_AHEAD_US = 10 * 365 * 86_400 * 1_000_000
+_DAY_US = 1_767_225_600_000_000  # the first day of 2026: the bound of a host whose clock is behind it
 
 
 class Bearer(Protocol):
@@ -47,15 +49,28 @@ def admitted(name: str, newest: Stamp, stamp: Stamp) -> Stamp:
     return stamp
 
 
-def stamp_of(lease: Bearer) -> Stamp:
-    """Return the stamp of a lease; raise `InvalidConfig`, before any I/O, if its fence or its token is invalid."""
+def fence_max(now_us: int) -> int:
+    """Return the largest fence that a guard accepts.
+
+    A fence is the engine's time in microseconds, or a little more. A stamp from the far future would lock out all real
+    holders until then.
+    """
+    return min(FENCE_MAX, max(now_us, _DAY_US) + _AHEAD_US)
+
+
+def stamp_of(lease: Bearer, now_us: int) -> Stamp:
+    """Return the stamp of a lease; raise `InvalidConfig`, before any I/O, if its fence or its token is invalid.
+
+    `now_us`: the calendar of this host.
+    """
     try:
         fence, token = lease.fence, lease.token
     except AttributeError:
         rule = "it must have a fence and a token, as a lease and a Stamp have"
         raise InvalidConfig("lease", lease, rule) from None
-    if type(fence) is not int or not 0 < fence <= FENCE_MAX:
-        raise InvalidConfig("fence", fence, f"it must be a whole number between 1 and {FENCE_MAX}")
+    if type(fence) is not int or not 0 < fence <= fence_max(now_us):
+        rule = f"it must be a whole number from 1 to {fence_max(now_us)}: ten years from now, in microseconds"
+        raise InvalidConfig("fence", fence, rule)
     if not isinstance(token, str) or not 0 < len(token) <= TOKEN_MAX or "\x00" in token or not is_unicode(token):
         raise InvalidConfig("token", token, f"it must be text of 1 to {TOKEN_MAX} characters, without NUL")
     return Stamp(fence, token)

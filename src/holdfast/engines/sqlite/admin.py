@@ -10,6 +10,7 @@ from holdfast.commands.queue_admin import QUEUES
 from holdfast.engines.admin import EngineReport, Fact, Finding, NamePage
 from holdfast.engines.sqlite import lease_rows, location
 from holdfast.engines.sqlite.process_locks import is_alive
+from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import readable
 from holdfast.rules.counters import unpacked
 
