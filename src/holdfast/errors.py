@@ -37,6 +37,7 @@ class UnavailableReason(_Reason):
     MOVING = "moving"  # the servers answer, but none serves the name now: a failover, or a slot that migrates
     FULL = "full"
     OUT_OF_DESCRIPTORS = "out of descriptors"
+    OUT_OF_THREADS = "out of threads"
     NOT_CONFIRMED = "not confirmed"  # a replica did not confirm in time
     NO_SUCH_FILE = "no such file"
     NO_INDEX = "no full-text index"

@@ -8,9 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UnavailableReason
 from holdfast.interrupts import raise_if_of_signal
+
+if TYPE_CHECKING:
+    import threading
 
 # The kernel writes blanks, line breaks and backslashes of a mount point as octal numbers, and all other characters as
 # they are.
@@ -97,6 +101,38 @@ _REASONS = {
 KNOWN_ERRORS = frozenset(_REASONS)
 # This process, or the whole system, has no descriptor or memory left for the moment.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class Exhaustion:
+    """Guard code that opens files: `with Exhaustion("redis"):` raises `Unavailable` if no descriptor is left.
+
+    Also an import opens files.
+    """
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        """Do nothing; the code follows."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Replace the error of the system."""
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise unavailable_error(self._engine, error) from error
+
+
+def start_thread(thread: threading.Thread, engine: str) -> None:
+    """Start a thread; raise `Unavailable` if the system refuses one."""
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise out_of_threads(engine, error) from error
+
+
+def out_of_threads(engine: str, error: RuntimeError) -> Unavailable:
+    """Return the `Unavailable` for a thread that the system refused."""
+    raise_if_of_signal(error)
+    return Unavailable(engine, UnavailableReason.OUT_OF_THREADS, f"{error}: this process, or its user, has too many")
 
 
 def unavailable_error(engine: str, error: OSError) -> Unavailable:

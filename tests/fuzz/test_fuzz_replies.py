@@ -19,8 +19,8 @@ from holdfast.engines.redis.connection_blocking import RedisConnection
 from holdfast.engines.redis.scripts import SCRIPTS
 from holdfast.errors import UnavailableReason
 
-LINES = b"+OK|-ERR x|:1|:99999999999999999999|$3|abc|$-1|$999999999|*2|*-1|%1|,nan|_|#t|(9999||$1|-MOVED 99999 h:1|-NOSCRIPT x"
-LINES += b"|-WRONGTYPE x|HTTP/1.1 400 Bad Request"
+LINES = b"+OK|-ERR x|:1|:99999999999999999999|$3|abc|$-1|$999999999|*2|*-1|%1|,nan|_|#t|(9999||$1|-MOVED 99999 h:1"
+LINES += b"|-NOSCRIPT x|-WRONGTYPE x|HTTP/1.1 400 Bad Request"
 PIECES = st.sampled_from([*(line + b"\r\n" for line in LINES.split(b"|")), b"\x00", b"$1\r\n\xff\r\n", b"*1\r\n" * 200])
 BYTES = st.one_of(st.lists(PIECES, max_size=6).map(b"".join), st.binary(max_size=60))
 # What hiredis makes of any bytes.

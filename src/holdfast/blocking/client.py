@@ -36,6 +36,7 @@ from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
 from holdfast.core.registry.registry import TTL_S as REGISTRY_TTL_S
 from holdfast.core.step import run
+from holdfast.host import Exhaustion
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
@@ -383,7 +384,8 @@ class Holdfast:
         `confirm`: `"replicas"` to count a message as published only once every known replica has it (Redis and
             Valkey).
         """
-        from holdfast.blocking.queue import Queue  # noqa: PLC0415 - slow to import, and few programs have a queue
+        with Exhaustion(self._client.engine.name):
+            from holdfast.blocking.queue import Queue  # noqa: PLC0415 - slow to import, and few programs have a queue
 
         core = QueueCore(
             self._client,

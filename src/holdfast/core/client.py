@@ -139,7 +139,11 @@ class Client:
                 log.warning(line)
 
     def begin(self, lease: LeaseCore) -> None:
-        """Register a token before its first byte is sent; raise `Closed` if the client is closing."""
+        """Register a token before its first byte is sent; raise `Closed` if the client is closing.
+
+        No lease is requested without a keeper: `Unavailable` if its thread cannot start.
+        """
+        self.keeper.start()
         # Register first, then look at the state: `close` sets the state first, and then looks for registered leases.
         self.keeper.leases[lease.token] = weakref.ref(lease)
         if self.check_caller is not None:

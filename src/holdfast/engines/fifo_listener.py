@@ -11,6 +11,7 @@ import selectors
 import threading
 from typing import TYPE_CHECKING
 
+from holdfast.host import EXHAUSTED
 from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.observer import log
 
@@ -123,38 +124,49 @@ class FifoListener:
 
 
 class LazyFifoListener:
-    """A client's `FifoListener`, opened for its first waiter. If opening fails, the client does not try again."""
+    """A client's `FifoListener`, opened for its first waiter.
+
+    If opening fails, the client does not try again, except after a lack of descriptors or threads: then the next waiter
+    tries again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listener: FifoListener | None = None
         self._closed = False
-        self.failed = False
+        self._failed = self._exhausted = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether no wake-ups arrive, so that waiters have to poll."""
+        return self._failed or self._exhausted
 
     def listen(self, ahead: Iterable[int], new: Callable[[], FifoListener]) -> bool:
         """Listen for a waiter behind these processes; return true if it must send its command again."""
-        trouble: OSError | None = None
+        trouble: OSError | RuntimeError | None = None
         with self._lock:
             if self._closed:
                 return True  # the next command raises `Closed`
             if self._listener is not None:
                 ended = [self._listener.watch(pid) for pid in ahead]  # watch every process, also after an ended one
                 return any(ended)
-            if self.failed:
+            if self._failed:
                 return False
-            listener = new()
+            listener = None
             try:
+                listener = new()
                 listener.open()
-                self._listener = listener
-            except OSError as error:
-                listener.close()
+                self._listener, self._exhausted = listener, False
+            except (OSError, RuntimeError) as error:  # RuntimeError: the system refuses a thread
                 raise_if_of_signal(error)
-                self.failed, trouble = True, error
-            except BaseException:
-                listener.close()
-                raise
+                self._exhausted = isinstance(error, RuntimeError) or error.errno in EXHAUSTED
+                self._failed, trouble = not self._exhausted, error
+            finally:
+                if listener is not None and self._listener is None:
+                    listener.close()
         if trouble is not None:  # outside of the lock: a logging handler is user code
-            log.warning("no pipe for wake-ups at %s, so waiting is slower here: %s", listener.path, trouble)
+            where = "" if listener is None else f" at {listener.path}"
+            log.warning("no pipe for wake-ups%s, so waiting is slower here: %s", where, trouble)
         return True
 
     def forked(self) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.config import server_hint
 from holdfast.engines.interface import EngineDriver
 from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.host import Exhaustion
 from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ ENGINES = {
 
 def open_engine(settings: Settings) -> Engine:
     """Open the engine that the URL names; `InvalidConfig` if a package's engine cannot be imported."""
+    with Exhaustion(settings.scheme):
+        return _open(settings)
+
+
+def _open(settings: Settings) -> Engine:
     driver = find_driver(settings.scheme, settings.url)
     try:
         return driver.open(settings)

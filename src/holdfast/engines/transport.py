@@ -162,4 +162,7 @@ class BlockingTransport(BaseTransport):
 
     def run_callback(self, call: Callable[[], object]) -> None:
         # Use a new thread: a slow callback must not keep the keeper from renewing the other leases.
-        threading.Thread(target=call, name="holdfast-callback", daemon=True).start()
+        try:
+            threading.Thread(target=call, name="holdfast-callback", daemon=True).start()
+        except RuntimeError:  # the system refuses a thread: late is better than never
+            call()

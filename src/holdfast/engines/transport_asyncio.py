@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.engines.transport import BaseTransport
 from holdfast.errors import InvalidConfig
+from holdfast.host import out_of_threads
 from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
@@ -113,4 +114,10 @@ class LocalAsyncio(AsyncioTransport):
         self.check_loop()
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="holdfast-store")
-        return await self._loop.run_in_executor(self._worker, call)
+        try:
+            running = self._loop.run_in_executor(self._worker, call)
+        except RuntimeError as error:  # a refused thread leaves its call in the queue: another must never run it
+            worker, self._worker = self._worker, None
+            worker.shutdown(wait=False, cancel_futures=True)
+            raise out_of_threads(self.store.name, error) from error
+        return await running

@@ -32,6 +32,7 @@ from holdfast.core.promise import PromiseWatch
 from holdfast.core.resend import KEEPER, WIRE_NS
 from holdfast.core.step import run
 from holdfast.errors import GONE, PASSING, LossReason, Unavailable, UnavailableReason
+from holdfast.host import start_thread
 from holdfast.rules import trust
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class Keeper:
         self._dropped.append((undo, lease.identity.shown, lease.fence_or_none))
         if self._thread is None:
             with suppress(RuntimeError):  # no room for a thread: the next lease starts one
-                _thread.start_new_thread(self.wake, ())
+                _thread.start_new_thread(self._wake_if_possible, ())
         self._waker.wake()
 
     def _handle_dropped(self) -> None:
@@ -229,13 +230,22 @@ class Keeper:
         """Return whether this thread is the keeper's."""
         return threading.current_thread() is self._thread
 
+    def start(self) -> None:
+        """Start the thread before a lease is requested; raise `Unavailable` if the system refuses a thread."""
+        if self._thread is None:
+            self.wake()
+
     def wake(self) -> None:
         """Wake the thread; start it if there is none."""
         with self.guard:
             if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
                 self._transport.on_unknown_wakeup(self.send_heartbeats_soon)
                 self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
-                self._thread.start()
+                try:
+                    start_thread(self._thread, "keeper")
+                except Unavailable:
+                    self._thread = None
+                    raise
         self._waker.wake()
 
     # The thread.
@@ -566,7 +576,11 @@ class Keeper:
 
     def _deliver(self, pending: PendingCommand) -> None:
         self._inbox.append(pending)
-        self.wake()
+        self._wake_if_possible()
+
+    def _wake_if_possible(self) -> None:
+        with suppress(Unavailable):  # no thread can start now: the next lease starts one
+            self.wake()
 
 
 def _end_ns(lease: LeaseBase) -> int:

@@ -30,8 +30,13 @@ class HandlerThreads:
         """Run a job, which must not raise; `needed` is how many jobs run at the same time."""
         if len(self._threads) < needed:
             thread = threading.Thread(target=_work, args=(self._jobs,), name="holdfast-handler", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+                self._threads.append(thread)
+            except RuntimeError:  # the system refuses a thread: the others have more to do
+                if not self._threads:
+                    job()
+                    return
         self._jobs.put(job)
 
     def __del__(self) -> None:

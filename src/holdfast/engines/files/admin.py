@@ -19,6 +19,7 @@ from holdfast.engines.files.log import VersionLog, drop_draft
 from holdfast.engines.files.root import UNFINISHED, drop_unfinished
 from holdfast.engines.files.sessions import clear, look
 from holdfast.errors import UnreadableRecord
+from holdfast.host import EXHAUSTED
 from holdfast.interrupts import raise_if_of_signal, suppress
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def names(root: Root, clocks: Clocks, prefix: str, limit: int) -> NamePage:
             name = _name(folder, log, clocks)
         except OSError as error:
             raise_if_of_signal(error)
+            if error.errno in EXHAUSTED:
+                raise
             continue  # a draft, or a file that holdfast did not write
         finally:
             log.close()

@@ -29,7 +29,7 @@ from holdfast.engines.interface import Capability
 from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason, UnreadableRecord
-from holdfast.host import boot_id
+from holdfast.host import Exhaustion, boot_id
 from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.rules import Moment
 from holdfast.rules.table import RULES
@@ -252,11 +252,13 @@ class FileStore(Store):
         if kind:
             return NamePage((), more=False)  # this engine keeps leases only
         self._begin()
-        return admin.names(self.root, self._clocks, prefix, limit)
+        with Exhaustion(NAME):
+            return admin.names(self.root, self._clocks, prefix, limit)
 
     def examine(self) -> EngineReport:
         self._begin()
-        return admin.examine(self.root, self._clocks)
+        with Exhaustion(NAME):
+            return admin.examine(self.root, self._clocks)
 
     def forked(self) -> None:
         """Forget the parent's session; the child begins its own with its first command."""

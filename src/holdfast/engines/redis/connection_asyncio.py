@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engines.redis.connection_blocking import INCOMPLETE, reader
 from holdfast.errors import ReplyLost, UnavailableReason
+from holdfast.host import out_of_threads
 from holdfast.interrupts import raise_if_of_signal
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ async def run_in_thread(call: Callable[[], T]) -> T:
     """
     worker, done = ThreadPoolExecutor(1, thread_name_prefix="holdfast-blocking"), False
     try:
-        result = await asyncio.get_running_loop().run_in_executor(worker, call)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(worker, call)
+        except RuntimeError as error:
+            worker.shutdown(wait=False, cancel_futures=True)
+            raise out_of_threads("redis", error) from error
+        result = await running
         done = True
         return result
     finally:

@@ -17,6 +17,7 @@ from holdfast.engines.redis.server_info import Info, facts_from
 from holdfast.engines.redis.transport_blocking import RedisBlockingTransport
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed
+from holdfast.host import Exhaustion
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import new_token
 from holdfast.observer import log
@@ -134,7 +135,7 @@ class RedisEngine:
         return self._wakeups is not None or self._closed
 
     def listen(self, token: str) -> bool:
-        trouble: OSError | None = None
+        trouble: OSError | RuntimeError | None = None
         with self._listener_lock:
             if self._wakeups is not None or self._closed:
                 return False
@@ -146,7 +147,7 @@ class RedisEngine:
                     on_message=waiter_registry.wake,
                     on_gap=waiter_registry.wake_all,
                 )
-            except OSError as error:  # no descriptor is left: the next waiter tries again
+            except (OSError, RuntimeError) as error:  # no descriptor or thread is left: the next waiter tries again
                 raise_if_of_signal(error)
                 trouble = error
         if trouble is not None:  # outside of the lock: a logging handler is user code
@@ -197,7 +198,8 @@ class RedisEngine:
         return None  # only the ttl ends a lease here
 
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
-        from holdfast.engines.redis import admin  # noqa: PLC0415 - only for people
+        with Exhaustion(self.name):
+            from holdfast.engines.redis import admin  # noqa: PLC0415 - only for people
 
         return admin.names(self._all_nodes(), self._prefix, prefix, limit, kind)
 
@@ -214,12 +216,12 @@ class RedisEngine:
 
     def watch_topology(self) -> None:
         """Subscribe to changes of the servers, if they publish them."""
-        trouble: OSError | None = None
+        trouble: OSError | RuntimeError | None = None
         with self._listener_lock:
             if self._changes is None and not self._closed:
                 try:
                     self._changes = self.topology.watch()
-                except OSError as error:
+                except (OSError, RuntimeError) as error:
                     raise_if_of_signal(error)
                     trouble = error
         if trouble is not None:  # outside of the lock: a logging handler is user code

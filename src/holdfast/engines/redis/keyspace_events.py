@@ -26,6 +26,7 @@ from holdfast.engines.redis.keys import record_key
 from holdfast.engines.redis.notify_settings import LIMIT_S, NotifySetting, channel
 from holdfast.engines.redis.resp import packed
 from holdfast.errors import LASTING, ReplyLost, Unavailable, UnavailableReason
+from holdfast.host import start_thread
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class ExpiryListener:
             raise
         self._stop, self._stopper = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="holdfast-expiries", daemon=True)
-        self._thread.start()
+        start_thread(self._thread, "redis")
 
     def _open(self) -> None:
         try:

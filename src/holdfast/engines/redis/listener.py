@@ -68,7 +68,11 @@ class SubscriptionListener:
         self._trouble = ""
         self._subscribe()
         self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system refuses a thread
+            self.forked()
+            raise
 
     def _open_subscription(self) -> RedisConnection:
         node = self._node()

@@ -37,7 +37,7 @@ from holdfast.engines.sqlite.promise import promised
 from holdfast.engines.sqlite.registry import SqliteRegistryState, forget_registries
 from holdfast.engines.wakeups import WaiterRegistry
 from holdfast.errors import Closed, Unavailable, UnavailableReason
-from holdfast.host import KNOWN_ERRORS, unavailable_error
+from holdfast.host import KNOWN_ERRORS, Exhaustion, unavailable_error
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.rules import Moment
 from holdfast.rules.lease_record import NO_TOMBSTONES, NO_WAITERS
@@ -359,7 +359,8 @@ class SqliteStore(Store):
         )
 
     def promise(self) -> Promise:
-        return promised(filesystem(self.database.path.parent), movable=is_movable(self.database.path.parent))
+        with Exhaustion(self.name):
+            return promised(filesystem(self.database.path.parent), movable=is_movable(self.database.path.parent))
 
     def location(self) -> str:
         return str(self.database.path)

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast import failpoints
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
+from holdfast.host import start_thread
 from holdfast.interrupts import raise_if_of_signal, suppress
 from holdfast.observer import log
 from holdfast.shared_files import Folder
@@ -369,7 +370,11 @@ class _KernelWait:
 
     def begin(self) -> None:
         self._gate.kernel_waits.add(self)
-        threading.Thread(target=self._run, name="holdfast-gate", daemon=True).start()
+        try:
+            start_thread(threading.Thread(target=self._run, name="holdfast-gate", daemon=True), "sqlite")
+        except Unavailable:
+            self._gate.kernel_waits.discard(self)
+            raise
 
     def _run(self) -> None:
         try:
