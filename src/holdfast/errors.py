@@ -81,6 +81,8 @@ PASSING = frozenset(
         UnavailableReason.LOADING,
         UnavailableReason.BUSY,
         UnavailableReason.READ_ONLY,
+        UnavailableReason.OUT_OF_DESCRIPTORS,
+        UnavailableReason.OUT_OF_THREADS,
         MOVING,
     )
 )

@@ -103,6 +103,15 @@ KNOWN_ERRORS = frozenset(_REASONS)
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
+def is_exhausted(error: BaseException | None) -> bool:
+    """Return true if the error, or one that led to it, says that no descriptor or memory is left."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class Exhaustion:
     """Guard code that opens files: `with Exhaustion("redis"):` raises `Unavailable` if no descriptor is left.
 

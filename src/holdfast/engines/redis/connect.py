@@ -26,6 +26,7 @@ from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.redirects import CORRUPT, error_code
 from holdfast.errors import MOVING, InvalidConfig, Unavailable, UnavailableReason
+from holdfast.host import is_exhausted
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.text import NOT_SHOWN
 
@@ -196,9 +197,10 @@ class Connector:
     def connect_error(self, error: BaseException) -> Unavailable:
         """Return the `Unavailable` for an error while connecting. It never contains a password."""
         raise_if_of_signal(error)
-        if isinstance(error, Unavailable):
-            return error
         text = server_text(error)
+        if isinstance(error, Unavailable) or is_exhausted(error):
+            exhausted = Unavailable("redis", UnavailableReason.OUT_OF_DESCRIPTORS, f"{self.url}: {text}")
+            return error if isinstance(error, Unavailable) else exhausted
         code = error_code(text)
         lacks_right = isinstance(error, redis.exceptions.NoPermissionError) or code == "NOPERM"
         if lacks_right or isinstance(error, redis.AuthenticationError) or code in ("WRONGPASS", "NOAUTH"):

@@ -52,7 +52,7 @@ class RedisConnection:
         except OSError as error:  # no descriptor is left
             self._socket.close()
             raise_if_of_signal(error)
-            raise Unavailable("redis", UnavailableReason.UNREACHABLE, f"{self._url}: {error}") from error
+            raise Unavailable("redis", UnavailableReason.OUT_OF_DESCRIPTORS, f"{self._url}: {error}") from error
         self._reader = reader()
         self._limit_s = 0.0
         self.used_s = monotonic()

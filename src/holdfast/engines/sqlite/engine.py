@@ -328,7 +328,8 @@ class SqliteStore(Store):
                 return session
 
             try:
-                self._session = self.database.transact(begin, until_ns)
+                with Exhaustion(self.name):
+                    self._session = self.database.transact(begin, until_ns)
             except BaseException:
                 if locked:
                     live.unlock(locked)
