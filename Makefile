@@ -17,7 +17,7 @@ SEED ?= 1
 OUT ?= build/campaign
 HUNT ?= 0
 
-.PHONY: demo test check format bench chaos matrix trials nfs docs wheels clean
+.PHONY: demo test check format bench chaos fuzz matrix trials nfs docs wheels clean
 
 demo: $(TOOL)  ## show several workers and one lock: one worker is killed, one is frozen and its late write is refused
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -41,6 +41,9 @@ bench: $(DRAWS)  ## compare with raw sockets and other libraries, or with BEFORE
 
 chaos: $(DRAWS)  ## run the fault campaign, with a report and pictures in OUT; see MINUTES, SEED and HUNT above
 	$(BIN)/python -m chaos --minutes $(MINUTES) --seed $(SEED) --hunt $(HUNT) --out $(OUT) $(ARGS)
+
+fuzz: $(READY)  ## fuzz what others may write or send, with new examples for MINUTES; .hypothesis keeps counter-examples
+	$(BIN)/python tools/fuzz.py --minutes $(MINUTES) $(ARGS)
 
 matrix: $(READY)  ## run the laws and the Redis tests on every server of this machine, and with redis-py 5 to 8
 	HOLDFAST_SERVERS=valkey,redis-6.2,redis HOLDFAST_GROUPS=all $(BIN)/python -m pytest tests/laws tests/engines/redis $(ARGS)

@@ -40,7 +40,7 @@ def test_without_a_descriptor_every_call_says_so_and_later_calls_succeed(url, fa
     other = {"InvalidConfig"} if url.startswith("file") else set()  # shared directories have no queues
     assert set(seen["without"].values()) <= {"out of descriptors", "NotAcquired"} | other
     assert seen["again"] == {"wait": "NotAcquired"} | ({"publish": "InvalidConfig"} if other else {})
-    assert seen["leaked"] == 0
+    assert seen["leaked"] <= 2, "after four more rounds, at most the keeper's connection is new"
     assert seen["threads"] <= (1 if face == "blocking" else 2)
     if not url.startswith("memory"):
         assert "out of descriptors" in seen["without"].values()

@@ -45,6 +45,7 @@ class Pair:
 @fuzz(60)
 @given(BYTES)
 @example(b"$1000000000\r\n" + b"x" * 60_000)
+@example(b"%1\r\n*1\r\n:1\r\n:1\r\n")
 def test_any_bytes_are_a_reply_or_a_lost_one(sent):
     """The connection returns what the parser accepts, and is closed after anything else."""
     for call in ("send", "exchange", "read_pushed"):

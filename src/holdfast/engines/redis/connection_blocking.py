@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 INCOMPLETE = object()
 _READ = 65536
+# The errors of the parser. `TypeError`: a list is the key of a map.
+_UNREADABLE = (hiredis.HiredisError, TypeError, ValueError)
 _ONE_WRITE = 65536  # the send buffer of an idle connection always has room for this many bytes
 
 
@@ -75,7 +77,7 @@ class RedisConnection:
                 read = self._reader
                 read.feed(data)
                 reply = read.gets()
-            except hiredis.HiredisError as error:
+            except _UNREADABLE as error:
                 raise self._lost(error, limit_s) from error
             if reply is not INCOMPLETE:
                 return reply
@@ -105,7 +107,7 @@ class RedisConnection:
                     return replies
                 if self.used_s >= until_s:
                     raise TimeoutError
-        except (OSError, hiredis.HiredisError) as error:
+        except (OSError, *_UNREADABLE) as error:
             raise self._lost(error, limit_s) from error
         except BaseException:
             self.close()
@@ -149,7 +151,7 @@ class RedisConnection:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not INCOMPLETE:
                 replies.append(reply)
-        except hiredis.HiredisError as error:
+        except _UNREADABLE as error:
             raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {error}") from error
         return replies
 
