@@ -79,6 +79,7 @@ def test_a_rate_is_parsed_or_refused(text):
 
 @fuzz(200)
 @given(st.one_of(filled(URLS), st.lists(st.sampled_from(URLS), max_size=9).map("".join), st.text(max_size=60), VALUES))
+@example("redis:")
 @example("redis://" + "a," * (MIB // 2))
 @example("redis+sentinel://" + "[" * 1000)
 @example("redis://h?" + "a=1&" * (MIB // 4))

@@ -257,7 +257,9 @@ def _accepted_settings(kind: type) -> frozenset[str]:
 
 def connector_of(settings: Settings) -> Connector:
     """Return the connector for a URL."""
-    scheme, _, rest = settings.secret.partition("://")
+    scheme, separator, rest = settings.secret.partition("://")
+    if not separator:
+        raise InvalidConfig("url", settings.url, f"it must begin with {settings.scheme}://")
     try:
         read: Any = redis.connection.parse_url
         kwargs: dict[str, Any] = read(f"{_SCHEMES[scheme.lower()]}://{rest}")
