@@ -38,6 +38,7 @@ class UnavailableReason(_Reason):
     FULL = "full"
     OUT_OF_DESCRIPTORS = "out of descriptors"
     OUT_OF_THREADS = "out of threads"
+    OUT_OF_PROCESSES = "out of processes"
     NOT_CONFIRMED = "not confirmed"  # a replica did not confirm in time
     NO_SUCH_FILE = "no such file"
     NO_INDEX = "no full-text index"
@@ -83,6 +84,7 @@ PASSING = frozenset(
         UnavailableReason.READ_ONLY,
         UnavailableReason.OUT_OF_DESCRIPTORS,
         UnavailableReason.OUT_OF_THREADS,
+        UnavailableReason.OUT_OF_PROCESSES,
         MOVING,
     )
 )

@@ -130,6 +130,17 @@ class Exhaustion:
             raise unavailable_error(self._engine, error) from error
 
 
+class ProcessStart(Exhaustion):
+    """Guard code that starts a process: raise `Unavailable` also if the system refuses a process."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Replace the error of the system."""
+        if isinstance(error, BlockingIOError):
+            detail = f"{error.strerror}: this user, or this container, has too many processes"
+            raise Unavailable(self._engine, UnavailableReason.OUT_OF_PROCESSES, detail) from error
+        super().__exit__(kind, error, trace)
+
+
 def start_thread(thread: threading.Thread, engine: str) -> None:
     """Start a thread; raise `Unavailable` if the system refuses one."""
     try:

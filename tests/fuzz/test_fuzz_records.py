@@ -298,6 +298,16 @@ REVISION = {
 }
 
 
+def as_stored(revision):
+    """Return the bytes that holdfast would write."""
+    return codec._encode(revision).encode()
+
+
+def test_the_revision_that_the_tests_change_can_be_read():
+    """Otherwise every changed one would be refused, whatever the change is."""
+    assert codec.read(as_stored(REVISION), CLOCKS).record.fence == REVISION["fence"]
+
+
 @fuzz(200)
 @given(
     st.sampled_from(sorted(REVISION)), st.one_of(VALUES, changed(REVISION["holder"]), changed([REVISION["waiters"][0]]))
@@ -308,13 +318,13 @@ REVISION = {
 def test_a_changed_revision_is_read_or_refused(field, value):
     """The reader of a revision accepts only values that holdfast writes."""
     try:
-        body = json.dumps({**REVISION, field: value}).encode()
-    except (ValueError, UnicodeEncodeError):
+        body = as_stored({**REVISION, field: value})
+    except ValueError:
         return
     with bounded():
         try:
             found = codec.read(body, CLOCKS)
-        except (ValueError, LookupError, TypeError):
+        except ValueError:
             return
         assert 0 <= found.record.fence <= STORED_FENCE_MAX
         assert isinstance(found.name, str)
@@ -330,7 +340,7 @@ def test_any_revision_is_read_or_refused(body):
     with bounded():
         try:
             codec.read(body, CLOCKS)
-        except (ValueError, LookupError, TypeError):
+        except ValueError:
             return
 
 
@@ -343,7 +353,7 @@ def test_a_planted_revision_is_reported_and_kept(tmp_path, monkeypatch, planted)
         hf.lock("n").acquire().release()
         folder = tmp_path / ".holdfast" / "leases" / "n"
         revision = folder / "0000000000009999"
-        bodies = {"junk": b"junk", "deep": b"[" * MIB, "huge fence": json.dumps({**REVISION, "fence": 2**53}).encode()}
+        bodies = {"junk": b"junk", "deep": b"[" * MIB, "huge fence": as_stored({**REVISION, "fence": 2**53})}
         if planted == "link":
             revision.symlink_to("/etc/passwd")
         elif planted == "folder":

@@ -34,7 +34,7 @@ MEANINGS = {
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`: the name has no holder; `registry`: the key has no owner; `pool`: no such pool or item; "
     "`dlq`: no such dead letter",
-    UNAVAILABLE: "the engine cannot be used; nothing was started",
+    UNAVAILABLE: "the engine cannot be used, or the system starts no more processes; nothing was started",
     INTERNAL: "a bug in holdfast itself",
     OUTPUT: "the answer could not be written to standard output, for example because the disk is full",
     BUSY: "another holder kept the name until the timeout, a borrower has an item that was to be removed, a rate limit "

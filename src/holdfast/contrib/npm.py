@@ -25,7 +25,7 @@ from holdfast.contrib.npm_runs import NpmRuns, npm_environment, npm_error
 from holdfast.core.build.build_dir import RECORD, BuildDir, BuildResult
 from holdfast.core.lease.lock import TTL_S
 from holdfast.errors import BuildFailed, HoldfastError, InvalidConfig, InvalidName, LeaseLost, NotAcquired
-from holdfast.host import unavailable_error
+from holdfast.host import out_of_threads, unavailable_error
 from holdfast.names import new_token
 from holdfast.shared_files import opened
 
@@ -160,7 +160,11 @@ class Repo:
         runs = NpmRuns(self._npm, self._npm_timeout, npm_environment(self.directory / SETTINGS))
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
-            done = list(pool.map(lambda each: self._install(each[0], each[1], allowed, runs), wanted))
+            try:
+                begun = [pool.submit(self._install, text, spec, allowed, runs) for text, spec in wanted]
+            except RuntimeError as error:
+                raise out_of_threads("npm", error) from error
+            done = [each.result() for each in begun]
         except BaseException:
             runs.end()
             raise

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.errors import BuildFailed
+from holdfast.host import ProcessStart
 
 _ERROR_MAX = 600
 _SETTINGS_MAX = 1 << 20
@@ -80,18 +81,19 @@ class NpmRuns:
             if self._over.is_set():
                 raise BuildFailed(package, f"npm {arguments[0]}", "it was interrupted")
             try:
-                npm = subprocess.Popen(  # noqa: S603 - the arguments are checked
-                    (self._npm, *arguments),
-                    cwd=cwd,
-                    env=self._environment,
-                    encoding="utf-8",
-                    errors="replace",
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    pass_fds=pass_fds,
-                    umask=~cwd.stat().st_mode & 0o077,
-                )
+                with ProcessStart("npm"):
+                    npm = subprocess.Popen(  # noqa: S603 - the arguments are checked
+                        (self._npm, *arguments),
+                        cwd=cwd,
+                        env=self._environment,
+                        encoding="utf-8",
+                        errors="replace",
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        pass_fds=pass_fds,
+                        umask=~cwd.stat().st_mode & 0o077,
+                    )
             except OSError as error:
                 failure = f"{self._npm} cannot be run: {error.strerror}"
                 raise BuildFailed(package, f"npm {arguments[0]}", failure) from error

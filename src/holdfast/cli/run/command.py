@@ -98,7 +98,7 @@ def run(
         finally:
             program.collect()
     except (CannotRun, NoWatcher) as error:
-        code = error.code if isinstance(error, CannotRun) else codes.INTERNAL
+        code = error.code if isinstance(error, CannotRun) else codes.UNAVAILABLE
         return errors.report("not started", code, str(error), as_json=request.json, name=request.name)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from holdfast.cli import codes
 from holdfast.cli.run import watcher
+from holdfast.host import ProcessStart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +71,15 @@ class Program:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
-        self._gate, child_gate = socket.socketpair()
         self._begun = self._collected = False
-        self.pid = os.fork()
+        with ProcessStart("run"):
+            self._gate, child_gate = socket.socketpair()
+            try:
+                self.pid = os.fork()
+            except OSError:
+                self._gate.close()
+                child_gate.close()
+                raise
         if self.pid == 0:
             self._gate.close()
             _wait_at_gate(child_gate, self._command)

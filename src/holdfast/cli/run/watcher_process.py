@@ -80,12 +80,15 @@ class WatcherProcess:
 
     def _launch(self) -> None:
         self._began_ns, self._ready = watcher.now_ns(), False
-        deadlines_read, self._deadlines = os.pipe()
-        self._reports, reports_write = os.pipe()
-        os.set_blocking(self._deadlines, False)
-        os.set_blocking(self._reports, False)
-        self.send(self._newest_ns)
+        theirs: list[int] = []
         try:
+            deadlines_read, self._deadlines = os.pipe()
+            theirs.append(deadlines_read)
+            self._reports, reports_write = os.pipe()
+            theirs.append(reports_write)
+            os.set_blocking(self._deadlines, False)
+            os.set_blocking(self._reports, False)
+            self.send(self._newest_ns)
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
                 [sys.executable, "-I", "-S", _FILE, *self._arguments, str(deadlines_read), str(reports_write)],
                 stdin=subprocess.DEVNULL,
@@ -98,8 +101,8 @@ class WatcherProcess:
         except OSError as error:
             raise NoWatcher(str(error)) from None
         finally:
-            os.close(deadlines_read)
-            os.close(reports_write)
+            for descriptor in theirs:
+                os.close(descriptor)
 
     @property
     def running(self) -> bool:

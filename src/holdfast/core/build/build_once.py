@@ -17,6 +17,7 @@ from holdfast.clock import Seconds, timeout_ns
 from holdfast.core.build import domain
 from holdfast.core.build.build_dir import BuildDir, BuildResult, StagingDir
 from holdfast.errors import InvalidConfig
+from holdfast.host import ProcessStart
 
 if TYPE_CHECKING:
     from holdfast.core.client import Client
@@ -58,12 +59,14 @@ class Staging:
     def run(self, *command: str | os.PathLike[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """Run a program with `subprocess.run` in this directory and pass it `liveness_fds`.
 
-        `command`: the program and its arguments. `options`: as for `subprocess.run`; `check` is true by default.
+        `command`: the program and its arguments. `options`: as for `subprocess.run`; `check` is true by default. Raise
+        `Unavailable` if the system starts no more processes.
         """
         fds = (*options.pop("pass_fds", ()), *self.liveness_fds)
         check = options.pop("check", True)
         cwd = options.pop("cwd", self.path)
-        return subprocess.run(command, cwd=cwd, check=check, pass_fds=fds, **options)  # noqa: S603
+        with ProcessStart("directory"):
+            return subprocess.run(command, cwd=cwd, check=check, pass_fds=fds, **options)  # noqa: S603
 
     def __truediv__(self, other: str | os.PathLike[str]) -> Path:
         return self.path / other
