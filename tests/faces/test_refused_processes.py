@@ -111,7 +111,7 @@ def test_a_build_that_cannot_start_its_program_leaves_nothing_and_succeeds_later
                 refused = reason_of(lambda: hf.build_once(shared / "trees", "t", build, timeout=0))
             left = sorted(each.name for each in (shared / "trees").iterdir() if not each.name.startswith("."))
             built = hf.build_once(shared / "trees", "t", build, timeout=0)
-            held.check()
+            held.release()
             return refused, left, os.listdir(built.path)
 
     (reason, outcome, text), left, built = crowded(work)

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.contrib.asgi import RateLimit, by_address, by_header
+from tests.fuzz.fuzzing import fuzz
 from tests.fuzz.web_calls import bounded, handling, scopes
 
 HEADERS = [b"authorization", b"x-user", b"AUTHORIZATION", b"cookie"]
@@ -18,6 +19,7 @@ KEYS = {
 SCOPE = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": None}
 
 
+@fuzz(30)
 @given(st.sampled_from(sorted(KEYS)), scopes(["/", "/a"], HEADERS))
 @example("own", {**SCOPE, "headers": [(b"x", b"\xed\xa0\x80")]})
 @example("verified", {**SCOPE, "headers": [(b"authorization", b"x" * 9000)]})
@@ -32,6 +34,7 @@ def test_any_request_is_counted_or_refused(which, scope):
     assert (first, second) in ((201, 429), (431, 431))
 
 
+@fuzz(20)
 @given(scopes(["/"], HEADERS))
 def test_any_refused_websocket_gets_its_close_code(scope):
     """1013 for a used-up limit, 1008 for a header above the maximum."""
@@ -43,6 +46,7 @@ def test_any_refused_websocket_gets_its_close_code(scope):
     assert (first, second) in ((201, 1013), (431, 1008))
 
 
+@fuzz(50)
 @given(st.ip_addresses(v=6), st.integers(0, 2**64 - 1), st.text(max_size=30))
 def test_all_addresses_of_a_network_have_one_key_and_other_networks_another(address, host, zone):
     """Only the first 64 bits of an IPv6 address tell clients apart."""

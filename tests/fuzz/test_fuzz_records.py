@@ -117,7 +117,7 @@ PACKED = st.one_of(changed(LEASE), changed(POOL), changed(QUEUE)).filter(bool)
 
 
 @pytest.mark.finding("L11", "L17")
-@fuzz(60)
+@fuzz(40)
 @given(
     st.sampled_from(SUFFIXES),
     st.sampled_from(["packed", "packed", "string", "hash", "zset", "list"]),
@@ -238,7 +238,7 @@ def fill(hf, name):
     hf.registry(name).claim("k").release()
 
 
-@fuzz(60)
+@fuzz(30)
 @given(st.sampled_from(COLUMNS), CELLS)
 @example(("lease", "body"), f"{2**53}\n\n0\n0\n0\n\n")
 def test_junk_in_a_row_of_sqlite_is_reported_and_blocks_no_neighbour(tmp_path_factory, column, value):
@@ -308,7 +308,7 @@ def test_the_revision_that_the_tests_change_can_be_read():
     assert codec.read(as_stored(REVISION), CLOCKS).record.fence == REVISION["fence"]
 
 
-@fuzz(200)
+@fuzz(120)
 @given(
     st.sampled_from(sorted(REVISION)), st.one_of(VALUES, changed(REVISION["holder"]), changed([REVISION["waiters"][0]]))
 )

@@ -64,7 +64,7 @@ def test_any_bytes_are_a_reply_or_a_lost_one(sent):
         node.theirs.close()
 
 
-@fuzz(400)
+@fuzz(120)
 @given(
     st.sampled_from(sorted(SCRIPTS, key=lambda kind: kind.__name__)),
     st.one_of(REPLIES, VALUES),

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.contrib.asgi import Webhook, recipes
+from tests.fuzz.fuzzing import fuzz
 from tests.fuzz.web_calls import INPUT_MAX_BYTES, bounded, handling, in_pieces, large, scopes
 
 RECIPES = [recipes.github, recipes.gitlab, recipes.slack, recipes.jira, recipes.linear, recipes.content]
@@ -82,6 +83,7 @@ def test_the_most_expensive_bodies_keep_the_bounds(pieces):
     assert status in (201, 400)
 
 
+@fuzz(20)
 @given(st.sampled_from(RECIPES), scopes(["/hook", "/hook/"], HEADERS), in_pieces(bodies))
 @example(recipes.slack, HOOK, [b'{"type": "\\ud800"}'])
 @example(recipes.github, {**HOOK, "headers": [(b"x-github-event", b"x" * 8193)]}, [b""])
@@ -95,6 +97,7 @@ def test_any_delivery_is_handled_once_or_refused(recipe, scope, pieces):
         assert (first, second) == (201, 201)
 
 
+@fuzz(40)
 @given(bodies, bodies)
 @example(b'{"a":1,"a":2}', b'{"a":2}')
 @example(b"1", b'[0.5,"1"]')

@@ -152,6 +152,7 @@ class RedisConnection:
             while (reply := self._reader.gets()) is not INCOMPLETE:
                 replies.append(reply)
         except _UNREADABLE as error:
+            raise_if_of_signal(error)
             raise ReplyLost("redis", UnavailableReason.REPLY_LOST, f"{self._url}: {error}") from error
         return replies
 
