@@ -2,12 +2,14 @@
 
 - All Lua files of the Redis engine go into one file, without their comments. Sixty small files compress badly and are
   opened one by one. The loader, `holdfast.engines.redis.script`, fills in both in the same way.
-- Python files lose their comments and nothing else: every statement stays on its line, for tracebacks and debuggers.
+- Python files lose their comments, and the docstrings of functions that no user calls: private ones, and those of the
+  rules and engines. Every statement stays on its line, for tracebacks and debuggers.
 - The archive is written again with the highest compression.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import io
@@ -22,6 +24,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/holdfast/engines/redis/lua")
 BUNDLE = "holdfast/engines/redis/scripts.bundle"
+# Packages whose functions only Holdfast calls. The base classes in `engines` are for the authors of other engines.
+INTERNAL = ("holdfast/rules/", *(f"holdfast/engines/{each}/" for each in ("memory", "sqlite", "files", "redis")))
 # A comment begins with `-- `; lines that begin with `--@` are filled in by the loader.
 _COMMENT = re.compile(r"\s*--(?:\s.*)?")
 
@@ -46,8 +50,25 @@ def without_comments(source: str) -> str:
     return "".join(lines)
 
 
+def without_docstrings(source: str, name: str) -> str:
+    """Return Python source without the docstrings of functions that no user calls. `name`: of the file in the wheel."""
+    lines = io.StringIO(source).readlines()
+    internal = name.startswith(INTERNAL)
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or ast.get_docstring(function) is None:
+            continue
+        if not internal and (function.name.startswith("__") or not function.name.startswith("_")):
+            continue
+        text = function.body[0]
+        column, last = text.col_offset, text.end_lineno or text.lineno
+        lines[text.lineno - 1 : last] = ["\n"] * (last - text.lineno + 1)
+        if len(function.body) == 1:
+            lines[text.lineno - 1] = " " * column + "...\n"
+    return "".join(lines)
+
+
 def shrink(wheel: Path) -> None:
-    """Write the wheel again, with the highest compression and without the comments of its Python files."""
+    """Write the wheel again, with the highest compression without comments and internal docstrings."""
     with zipfile.ZipFile(wheel) as old:
         files = {info.filename: old.read(info) for info in old.infolist()}
         stamp = old.infolist()[0].date_time
@@ -56,7 +77,7 @@ def shrink(wheel: Path) -> None:
     rows = []
     for name, data in files.items():
         if name.endswith(".py"):
-            files[name] = without_comments(data.decode()).encode()
+            files[name] = without_docstrings(without_comments(data.decode()), name).encode()
         digest = base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).rstrip(b"=").decode()
         rows.append(f"{name},sha256={digest},{len(files[name])}\n")
     files[record] = "".join([*rows, f"{record},,\n"]).encode()

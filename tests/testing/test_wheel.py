@@ -133,16 +133,44 @@ def test_every_file_of_the_package_is_in_one_wheel(wheels):
     assert max(packed.values()) == 1
 
 
-def test_a_module_in_the_main_wheel_differs_from_its_source_by_comments_only(wheels):
-    """Tracebacks and debuggers show the lines of the installed file: every statement must be where it is written."""
+class WithoutDocstrings(ast.NodeTransformer):
+    """Removes the docstrings of the functions that no user calls, and bodies that consist of `...` alone."""
+
+    def __init__(self, name):
+        self.all = name.startswith(("holdfast/rules/", "holdfast/engines/redis/", "holdfast/engines/sqlite/"))
+        self.all = self.all or name.startswith(("holdfast/engines/files/", "holdfast/engines/memory/"))
+
+    def visit_FunctionDef(self, node):
+        self.generic_visit(node)
+        private = node.name.startswith("_") and not node.name.startswith("__")
+        if (ast.get_docstring(node) is not None and (self.all or private)) or (
+            len(node.body) == 1 and ast.unparse(node.body[0]) == "..."
+        ):
+            del node.body[0]
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+
+def test_a_module_in_the_main_wheel_has_every_statement_of_its_source_on_its_line(wheels):
+    """Tracebacks and debuggers show the lines of the installed file; users see every public docstring."""
     archive = zipfile.ZipFile(wheels["holdfast"])
     moved = []
     for name in [name for name in files_of(wheels["holdfast"]) if name.endswith(".py")]:
-        packed, source = (ast.parse(text) for text in (archive.read(name), (ROOT / "src" / name).read_bytes()))
-        if ast.dump(packed, include_attributes=True) != ast.dump(source, include_attributes=True):
+        texts = (archive.read(name), (ROOT / "src" / name).read_bytes())
+        packed, source = (WithoutDocstrings(name).visit(ast.parse(text)) for text in texts)
+        if statements(packed) != statements(source):
             moved.append(name)
 
     assert not moved
+
+
+def statements(tree):
+    """Return the tree as text, with the line and column where each part begins."""
+    for node in ast.walk(tree):
+        if hasattr(node, "end_lineno"):
+            node.end_lineno = node.end_col_offset = 0  # a function may end earlier without its docstring
+    return ast.dump(tree, include_attributes=True)
 
 
 def test_a_wheel_records_the_hash_of_every_file(wheels):
