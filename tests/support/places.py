@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -97,15 +98,24 @@ class SqlitePlace(Place):
         return f"sqlite://{self.folder.absolute()}/leases.db"
 
     def is_blocked_by(self, pid: int) -> bool:
-        """Return whether the process holds the gate, by the kernel's table of locks: it opens no file of the engine."""
+        """Return whether the process holds the gate, by its locks: it opens no file of the engine."""
         gate = self.folder / "leases.db.gate"
         if not gate.exists():
             return False
         inode = gate.stat().st_ino
-        return any(
-            fields[1] != "->" and int(fields[4]) == pid and int(fields[5].rpartition(":")[2]) == inode
-            for fields in (line.split() for line in Path("/proc/locks").read_text().splitlines())
-        )
+        # A lock of a descriptor has no pid in /proc/locks; the process's own list has it.
+        lines = [line.split() for info in _descriptors(pid) for line in info.splitlines() if line.startswith("lock:")]
+        return any(int(fields[-3].rpartition(":")[2]) == inode for fields in lines)
+
+
+def _descriptors(pid: int) -> list[str]:
+    """Return the kernel's text about each open descriptor of a process; nothing if the process has ended."""
+    texts = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for file in Path(f"/proc/{pid}/fdinfo").iterdir():
+            with suppress(FileNotFoundError):
+                texts.append(file.read_text())
+    return texts
 
 
 class FilePlace(Place):
