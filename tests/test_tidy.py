@@ -479,6 +479,36 @@ def test_only_a_lease_writes_its_state():
     assert not offences + steps, "\n".join(offences + steps)
 
 
+# Modules and calls that turn text into code: a body, a name or a reply of a server would run as a program.
+CODE_LOADERS = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "code", "runpy"}
+CODE_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput"}
+
+
+def runs_text(node):
+    """Return whether a node imports a module that loads code, runs a text as code, or passes it to a shell."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+        return any(name.split(".")[0] in CODE_LOADERS for name in names)
+    if not isinstance(node, ast.Call):
+        return False
+    in_shell = any(each.arg == "shell" and ast.unparse(each.value) != "False" for each in node.keywords)
+    return in_shell or ast.unparse(node.func) in CODE_CALLS
+
+
+def test_no_module_runs_text_as_code():
+    """Names, bodies and replies come from other programs: the library decodes them as JSON or bytes only."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in project_files("src/holdfast", ".py")
+        if "testing" not in file.relative_to(PACKAGE).parts
+        for node in ast.walk(tree_of(file))
+        if runs_text(node)
+    ]
+    assert found == []
+    risky = "import pickle; from yaml import load; eval(x); os.system(x); run(x, shell=True)"
+    assert sum(map(runs_text, ast.walk(ast.parse(risky)))) == 5
+
+
 # Calls that use a file by its path, or change its owner or mode. Only `shared_files.py` makes them for files in places
 # that other users can write to.
 BY_PATH = {

@@ -299,3 +299,69 @@ def test_a_member_of_the_group_is_trusted_in_a_directory_of_the_group():
 
         assert status == 0
         assert (shared / ".holdfast").stat().st_uid == ANN
+
+
+def import_all(engine, path):
+    """Import every module that a client needs: another user may not be able to read them."""
+    with holdfast.connect(url_of(engine, path)) as client, client.lock("x"):
+        assert client.lock("x").try_acquire() is None
+        client.queue("jobs").publish("x") if engine == "sqlite" else None
+    link = path / (".holdfast" if engine == "file" else "hf.db.gate")
+    shutil.rmtree(link) if link.is_dir() else link.unlink()
+    link.symlink_to("elsewhere")
+    with pytest.raises(Unavailable), holdfast.connect(url_of(engine, path)) as client:
+        client.lock("x").acquire(timeout=0)
+
+
+def test_a_sqlite_file_in_a_directory_of_the_group_is_for_its_user_alone(tmp_path):
+    """SQLite opens its log by path and believes it: members of the group share leases through `file://` or Redis."""
+    need_root()
+    import_all("sqlite", tmp_path)
+    with public_directory(0o2770, gid=TEAM) as shared:
+        url = f"sqlite://{shared}/hf.db"
+
+        def use_as_ann():
+            with holdfast.connect(url) as client:
+                client.lock("x").acquire(timeout=0).release()
+
+        def refuse_ben():
+            with pytest.raises(Unavailable, match="no permission"), holdfast.connect(url) as client:
+                client.lock("x").acquire(timeout=0)
+
+        assert as_user(ANN, use_as_ann, gid=TEAM) == 0
+        before = snapshot(shared)
+        assert as_user(BEN, refuse_ben, gid=TEAM) == 0
+        assert snapshot(shared) == before
+        assert {facts[2] & 0o077 for facts in before.values()} == {0}
+
+
+@pytest.mark.parametrize("engine", ["file", "sqlite"])
+def test_another_user_can_neither_read_nor_hold_the_leases_of_a_private_directory(engine, tmp_path):
+    """`0755`, the usual mode: all users may enter, and only the owner may write."""
+    need_root()
+    import_all(engine, tmp_path)
+    with public_directory(0o755) as place:
+        url = url_of(engine, place)
+        give_to(ANN, place)
+
+        def use():
+            client = holdfast.connect(url)
+            client.queue("jobs").publish("secret") if engine == "sqlite" else None
+            client.lock("deploy", ttl=300).acquire(timeout=0)
+            os._exit(0)  # without a release
+
+        def attack():
+            with pytest.raises(Unavailable, match="no permission"), holdfast.connect(url) as client:
+                client.lock("deploy").acquire(timeout=0)
+            for each in (place / name for name in names):
+                with pytest.raises(PermissionError):
+                    each.iterdir().__next__() if each.is_dir() else each.read_bytes()
+                with pytest.raises(PermissionError):
+                    each.rename(place / "moved")
+
+        assert as_user(ANN, use) == 0
+        names = [each.name for each in place.iterdir()]
+        assert names
+        before = snapshot(place)
+        assert as_user(MALLORY, attack) == 0
+        assert snapshot(place) == before

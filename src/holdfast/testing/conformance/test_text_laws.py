@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import pickle
 import traceback
 from contextlib import suppress
 
@@ -146,6 +148,42 @@ def test_a_body_that_cannot_be_decoded_is_in_no_log_and_no_event(face, caplog, c
     assert len([event for event in events if event.kind == "dead_lettered"]) == len(BODIES)
     assert WORD not in caplog.text + repr(events)
     assert all(WORD.encode() in dead.body for dead in raw.dlq.list(100))
+
+
+class Harmful:
+    """An object whose pickle creates a file where it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.capability("queues")
+def test_a_body_is_data_and_never_code(face, tmp_path):
+    """Any publisher of a queue chooses the bytes: they are JSON or bytes for a consumer, and never run there."""
+    harm = tmp_path / "harm"
+    texts = [{"py/reduce": ["os.mkdir", str(harm)]}, f"__import__('os').mkdir({str(harm)!r})", "!!python/none", "$(id)"]
+    client = face.connect()
+    raw, queue = client.queue("jobs", codec="bytes"), client.queue("jobs")
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        raw.publish(pickle.dumps(Harmful(harm), protocol))
+    queue.publish_many(texts)
+
+    with queue.consumer(prefetch=50) as consumer:
+        messages = []
+        while len(messages) < len(texts):
+            received = consumer.receive(50, timeout=10)
+            assert received
+            messages += received
+        for message in messages:
+            message.ack()
+        eventually(lambda: queue.stats().dead == pickle.HIGHEST_PROTOCOL + 1)
+
+    assert [message.body for message in messages] == texts
+    assert {dead.reason for dead in raw.dlq.list(50)} == {"unreadable"}
+    assert not harm.exists()
 
 
 @pytest.mark.finding("S8", "S12")
