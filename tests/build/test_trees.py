@@ -92,6 +92,7 @@ def test_parent_directories_of_a_tree_have_the_permissions_of_the_directory(conn
         assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
+@pytest.mark.finding("S12")
 def test_nothing_becomes_world_writable(connect, store):
     """In a directory such as /tmp others may create files, but not change ours."""
     store.chmod(0o1777)

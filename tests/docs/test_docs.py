@@ -220,6 +220,7 @@ def test_relative_links_lead_to_files_and_headings():
         ("docs/ownership.md", "sticky assignment|partition assignment|work leasing"),
         ("docs/build.md", "build once|install once|shared directory"),
         ("docs/cli.md", "cron"),
+        ("docs/security.md", "threat model|multi-tenant|untrusted input|secrets|tls|acl"),
     ],
 )
 def test_a_page_contains_the_words_that_readers_search_for(page, words):

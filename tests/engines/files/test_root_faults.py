@@ -116,6 +116,7 @@ def test_a_lease_whose_folder_was_deleted_is_lost_and_its_fences_grow(connect, s
         lease.release()
 
 
+@pytest.mark.finding("S12")
 @pytest.mark.parametrize("trap", ["file", "link", "link to nothing"])
 def test_no_symbolic_link_is_followed_in_place_of_the_holdfast_directory(connect, shared, tmp_path, trap):
     """A planted link would make other users write where it points."""

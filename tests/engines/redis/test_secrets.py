@@ -42,6 +42,7 @@ def all_texts(error):
     return "\n".join(told)
 
 
+@pytest.mark.finding("S12")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_url_shows_its_password(one_server, caplog, shape):
     """Also not if it is malformed: an unescaped character is the most common mistake."""
@@ -63,6 +64,7 @@ def test_no_url_shows_its_password(one_server, caplog, shape):
     assert SECRET not in told
 
 
+@pytest.mark.finding("S12")
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])
 def test_a_password_in_use_is_never_shown(new_server, place_on, face, caplog):
     """A whole session with a password: granted, refused, renewed, killed and gone."""

@@ -2,8 +2,8 @@
 
 The engine keeps everything in `.holdfast` inside the directory that the URL names. That directory must exist: the
 engine does not create it, so that it never uses an empty mount point instead of a volume that is not mounted. The first
-open tests every operation that the engine relies on. The engine follows no symbolic link. It refuses a `.holdfast` of
-another layout, and changes nothing in it.
+open tests every operation that the engine relies on. The engine follows no symbolic link inside the directory. It
+refuses a `.holdfast` of another layout, and changes nothing in it.
 """
 
 from __future__ import annotations

@@ -245,6 +245,7 @@ def test_a_key_inside_the_directory_is_accepted(engine, store, key):
     assert built.path == store / key
 
 
+@pytest.mark.finding("S12")
 def test_a_folder_that_is_a_link_is_not_followed(engine, store, tmp_path):
     """An attacker could plant the link and choose the place of our writes."""
     (tmp_path / "elsewhere").mkdir()

@@ -82,6 +82,7 @@ def test_an_interrupted_wait_is_an_undone_event(face):
         eventually(lambda: kinds(events) == ["waiting", "undone"])
 
 
+@pytest.mark.finding("S12")
 def test_events_carry_no_payload(face):
     """Events contain names and numbers only, never a holder's info, a result or an error of the work."""
     events = []
@@ -101,6 +102,7 @@ def test_events_carry_no_payload(face):
     assert SECRET not in repr(events)
 
 
+@pytest.mark.finding("S12")
 def test_an_observer_that_raises_harms_nothing(face, caplog):
     """An error of the observer changes nothing about the lease."""
 

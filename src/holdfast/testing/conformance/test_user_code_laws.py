@@ -61,7 +61,7 @@ def held(lease):
 
 
 @together
-@pytest.mark.finding("S11")
+@pytest.mark.finding("S11", "S12")
 def test_an_observer_of_the_keeper_neither_ends_nor_delays_it(face):
     """An exception and an interruption are logged and dropped; a blocked observer delays only events of the keeper."""
     for act in (fail, leave, block):
@@ -143,6 +143,7 @@ def test_the_observer_hears_of_a_loss_before_the_lease_is_lost(face, monkeypatch
         assert leases[0].lost
 
 
+@pytest.mark.finding("S12")
 def test_an_observer_of_a_call_interrupts_that_call_only(face):
     """An exception is dropped; an interruption reaches the caller, and leaves no lease behind; a block delays it."""
     other = face.connect()
