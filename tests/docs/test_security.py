@@ -1,7 +1,7 @@
 """docs/security.md: each line of the threat model names a test that exists.
 
-A code span such as `engines/test_squatting.py::test_name` names a test. Paths are relative to `tests`, those of the laws
-(`conformance/…`) to `src/holdfast/testing`.
+A code span such as `engines/test_squatting.py::test_name` names a test. Paths are relative to `tests`, those of the
+laws (`conformance/…`) to `src/holdfast/testing`.
 """
 
 import re
