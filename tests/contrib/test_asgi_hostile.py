@@ -492,6 +492,7 @@ ODD = {
     "bidi": "\u202eevil\u2066".encode(),
     "surrogate": b"\xed\xa0\x80",
     "nul": b"a\x00b",
+    "longer than a name": b"x" * 600,
     "long": b"x" * 9000,
     "longer": b"x" * 70_000,
     "all bytes": bytes(range(1, 256)),

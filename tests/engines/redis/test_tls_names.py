@@ -52,7 +52,12 @@ def test_a_certificate_that_does_not_fit_is_refused_before_the_password_is_sent(
     made, trusted, why = WRONG[wrong]
     shown = certificates(tmp_path, **made)
     proxy = slow.proxy(tls=shown)
-    for url in urls(proxy, shown, trusted, defaults):
+    authority = f"?ssl_ca_certs={shown.authority}" if trusted else "?db=0"
+    groups = [
+        f"rediss+cluster://:{SECRET}@localhost:{proxy.port}{authority}",
+        f"rediss+sentinel://:{SECRET}@localhost:{proxy.port}/main{authority}&sentinel_password={SECRET}",
+    ]
+    for url in urls(proxy, shown, trusted, defaults) + groups:
         client = slow.connect(url)
         with pytest.raises(Unavailable, match=f"(?i){why}") as trouble:
             client.lock("x").acquire(timeout=0)

@@ -245,6 +245,7 @@ def test_a_reserve_that_never_reached_the_engine_is_not_undone(face):
     assert wire.commands(UndoReserve) == []
 
 
+@pytest.mark.finding("T9")
 def test_sums_are_exact_up_to_their_bound_and_no_engine_exceeds_it(face):
     """Beyond 2**53 - 1 a script would round; the bound is the same on every engine."""
     client = face.connect()
