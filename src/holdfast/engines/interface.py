@@ -200,6 +200,12 @@ class Administration(Protocol):
         `None` where an engine never counts a client as dead before its ttl has passed.
         """
 
+    def outlive_process(self) -> None:
+        """Keep the locks of this client until their ttl has passed, also if its process dies before that.
+
+        The call comes before the first acquire. It does nothing where a death is no proof anyway.
+        """
+
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         """Return names of leases that begin with `prefix`, without keys of registries; with `kind`, of pools or queues.
 

@@ -54,6 +54,10 @@ class Store(WakeupListener, Protocol):
         """Return the engine's liveness descriptor."""
         return None
 
+    def outlive_process(self) -> None:
+        """Keep the locks of this client until their ttl has passed."""
+        return
+
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         """Return the engine's names."""
 
@@ -91,6 +95,9 @@ class LocalEngine(BaseEngine):
 
     def liveness_fd(self) -> int | None:
         return self.store.liveness_fd()
+
+    def outlive_process(self) -> None:
+        self.store.outlive_process()
 
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         return self.store.names(prefix, limit, kind)

@@ -44,6 +44,9 @@ class BaseEngine:
     def liveness_fd(self) -> int | None:
         return None
 
+    def outlive_process(self) -> None:
+        return None
+
     def watch_expiries(
         self,
         names: Iterable[str],

@@ -188,6 +188,8 @@ class FileStore(Store):
 
     def _remember_waiter(self, session: FileSession, command: Command, answer: Answer, record: Record) -> None:
         """Record a heartbeat, and the processes ahead of a waiter; forget a waiter that waits no longer."""
+        if record.holder is not None and record.holder.client == session.client:
+            session.hold_until(record.holder.expires_us)
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
             with suppress(OSError):  # the disk may be full; the answer is valid without the heartbeat
                 session.heartbeat()
@@ -247,6 +249,9 @@ class FileStore(Store):
 
     def liveness_fd(self) -> int:
         return self._begin().lock
+
+    def outlive_process(self) -> None:
+        self._begin().outlives = True
 
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         if kind:

@@ -49,6 +49,7 @@ class FileSession:
         self._root = root
         self._clocks = clocks
         self._heartbeat_us = 0
+        self.outlives, self._held_until_us = False, 0  # whether the leases outlive the process, and until when
         self.skew_us = 0  # from this machine's boot clock to the calendar of the file server
         self._file = self.lock = root.clients_folder.create(self.client)
         self._open = [self._file]
@@ -65,11 +66,23 @@ class FileSession:
     def heartbeat(self) -> None:
         """Write a heartbeat, unless the last one is less than a second old."""
         now_us = SYSTEM.now_ns() // NS_PER_US
-        if now_us - self._heartbeat_us < _HEARTBEAT_EVERY_US:
+        if now_us - self._heartbeat_us < _HEARTBEAT_EVERY_US or self._held_until_us:
             return
-        os.pwrite(self._file, f"{self._clocks.boot} {os.getpid()} {now_us:020d}\n".encode(), 0)
+        self._write(now_us)
         self._heartbeat_us = now_us
         self.skew_us = os.fstat(self._file).st_mtime_ns // NS_PER_US - SYSTEM.now_ns() // NS_PER_US
+
+    def _write(self, heartbeat_us: int) -> None:
+        os.pwrite(self._file, f"{self._clocks.boot} {os.getpid()} {heartbeat_us:020d}\n".encode(), 0)
+
+    def hold_until(self, until_us: int) -> None:
+        """Write until when a lease lasts, if it outlives this process: before that, the client does not count as dead.
+
+        The time takes the place of the heartbeat, as a negative number.
+        """
+        if self.outlives:
+            self._held_until_us = max(self._held_until_us, until_us)
+            self._write(-self._held_until_us)
 
     def wall_us(self) -> int:
         """Return the time on the calendar of the file server."""
@@ -100,10 +113,12 @@ def look(root: Root, clocks: Clocks, client: str) -> ClientState:
             raise  # it says nothing about the other client
         return ClientState(client, 0, -NEVER_NS, gone=False)
     try:
-        boot, pid, heartbeat_us = os.read(descriptor, _LINE_MAX).split()
-        timestamp = Timestamp(boot.decode(), int(heartbeat_us), 0)
+        boot, pid, heartbeat = os.read(descriptor, _LINE_MAX).split()
+        heartbeat_us = int(heartbeat)
+        timestamp = Timestamp(boot.decode(), abs(heartbeat_us), 0)
         here = timestamp.boot == clocks.boot
-        gone = here and (_is_dead(client) if root.network else _is_free(descriptor))
+        outlives = -heartbeat_us * NS_PER_US > SYSTEM.now_ns()
+        gone = here and not outlives and (_is_dead(client) if root.network else _is_free(descriptor))
         return ClientState(client, int(pid) if here else 0, clocks.here_us(timestamp), gone)
     except (OSError, ValueError) as error:
         raise_if_of_signal(error)

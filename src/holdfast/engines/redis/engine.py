@@ -197,6 +197,9 @@ class RedisEngine:
     def liveness_fd(self) -> None:
         return None  # only the ttl ends a lease here
 
+    def outlive_process(self) -> None:
+        return None
+
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         with Exhaustion(self.name):
             from holdfast.engines.redis import admin  # noqa: PLC0415 - only for people

@@ -86,6 +86,7 @@ class SqliteStore(Store):
         self._memory_us = memory_us
         self._session = 0
         self._me = ""  # the session, as records name it
+        self._outlives, self._held_until_us = False, 0  # whether leases outlive the process, and until when
         self._session_lock = threading.Lock()
         self._liveness: LivenessDescriptor | None = None
         self._count = 0
@@ -244,6 +245,10 @@ class SqliteStore(Store):
         holder = row.record.holder
         if holder is not None and holder.client == self._me:
             self._held.add(name)
+            if self._outlives:
+                # Before the commit: the next client to see this holder must also see that it outlives its process.
+                self._held_until_us = max(self._held_until_us, holder.expires_us)
+                self.database.live.write_heartbeat(self._session, -self._held_until_us)
         else:
             self._held.discard(name)
         if row.body and row.quiet(self._me):
@@ -283,7 +288,7 @@ class SqliteStore(Store):
         inode, pid = row
         if inode != live.inode:  # the client uses a live file that was deleted: it is out of sight
             return dispatch.SessionState(client, 0, gone=False)
-        return dispatch.SessionState(client, live.heartbeat_us(session), gone=not is_alive(live, session, pid))
+        return dispatch.SessionState(client, abs(live.heartbeat_us(session)), gone=not is_alive(live, session, pid))
 
     def _pids_ahead(self, cursor: sqlite3.Cursor, record: Record) -> set[int]:
         """Return the processes whose end should wake a waiter: the holder's, and those of all waiters ahead."""
@@ -298,7 +303,8 @@ class SqliteStore(Store):
     def _heartbeat(self) -> None:
         """Tell that this client runs, so that its waiters keep their places in line."""
         if self._session:
-            self.database.live.heartbeat(self._session)
+            if not self._held_until_us:
+                self.database.live.heartbeat(self._session)
 
     def _begin_session(self, until_ns: int | None) -> None:
         """Lock a byte of the live file for as long as this client lives, in the transaction that inserts its row."""
@@ -374,6 +380,11 @@ class SqliteStore(Store):
                 self._liveness = LivenessDescriptor(self.database.live, self._session)
             return self._liveness.descriptor
 
+    def outlive_process(self) -> None:
+        if not self._session:
+            self._begin_session(None)
+        self._outlives = True
+
     def names(self, prefix: str, limit: int, kind: str = "") -> NamePage:
         return admin.names(self.database, prefix, limit, kind)
 
@@ -384,6 +395,7 @@ class SqliteStore(Store):
         """Forget the parent's session; the child begins its own with its first command."""
         self.waiter_registry = WaiterRegistry()
         self._session = 0
+        self._outlives, self._held_until_us = False, 0
         self._me = ""
         self._held = set()
         self._ahead = {}

@@ -16,6 +16,9 @@ caveat about the rest.
 The death of a parent must not free a lease under which its child still works, if the child has the session's liveness
 descriptor. That descriptor locks a second byte of the live file, and child processes inherit it: the kernel drops the
 lock when the last process that has it ends. A session is dead when both bytes are free.
+
+No descriptor can lead from the watcher of a shell script to the script, which started before it. The watcher's session
+writes until when its leases last in place of its heartbeat, as a negative number, and does not count as dead before.
 """
 
 from __future__ import annotations
@@ -197,11 +200,14 @@ class LiveFile(LockFile):
             self.write_heartbeat(session, now_us)
 
     def write_heartbeat(self, session: int, now_us: int) -> None:
-        """Write the time of a session's heartbeat."""
+        """Write the time of a session's heartbeat; a negative one: its leases last until then, also without it."""
         os.pwrite(self.descriptor, _HEARTBEAT.pack(now_us), heartbeat_place(session) * _HEARTBEAT.size)
 
     def heartbeat_us(self, session: int) -> int:
-        """Return when the process of this session was last seen running; 0 if that is unknown."""
+        """Return when the process of this session was last seen running; 0 if that is unknown.
+
+        The answer is negative if the leases of the session last until then, whether the process runs or not.
+        """
         body = os.pread(self.descriptor, _HEARTBEAT.size, heartbeat_place(session) * _HEARTBEAT.size)
         return int(_HEARTBEAT.unpack(body)[0]) if len(body) == _HEARTBEAT.size else 0
 
@@ -519,12 +525,14 @@ class LivenessDescriptor:
             raise
 
 
-def is_alive(live: LockFile, session: int, pid: int) -> bool:
-    """Return true if a process has this session, or has inherited its liveness descriptor.
+def is_alive(live: LiveFile, session: int, pid: int) -> bool:
+    """Return true if a process has this session, or has inherited its liveness descriptor, or its leases outlive it.
 
     A process cannot see its own POSIX locks: there, a session of this process counts as alive.
     """
     if live.is_locked(session) or live.is_locked(_INHERITED + session):
+        return True
+    if -live.heartbeat_us(session) * NS_PER_US > SYSTEM.now_ns():
         return True
     return not BY_DESCRIPTOR and pid == os.getpid()
 
