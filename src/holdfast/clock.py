@@ -27,7 +27,8 @@ TTL_MIN_S = 0.2
 TTL_MAX_S = 31 * 24 * 3600.0
 TIMEOUT_MAX_S = 366 * 24 * 3600.0
 NEVER_NS = 2**62
-_NUMBER = "it must be a number of seconds or a timedelta"
+_NUMBER = "it must be a number of seconds or a timedelta, such as 30, 0.5 or timedelta(minutes=5)"
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 # macOS has no CLOCK_BOOTTIME, but its CLOCK_MONOTONIC counts suspend too.
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -79,9 +80,10 @@ def ttl_ms(value: Seconds, *, setting: str = "ttl") -> int:
 @lru_cache(maxsize=64, typed=True)
 def _ttl_ms(value: Seconds, setting: str) -> int:
     # Cached: a program has few ttls, and uses them over and over.
-    seconds = _seconds(setting, value)
+    seconds = seconds_of(value, setting=setting)
     if not TTL_MIN_S <= seconds <= TTL_MAX_S:
-        raise InvalidConfig(setting, value, f"it must be between {TTL_MIN_S} and {TTL_MAX_S:.0f} seconds")
+        rule = f"it must be between {TTL_MIN_S} and {TTL_MAX_S:.0f} seconds (31 days), such as 30"
+        raise InvalidConfig(setting, value, rule)
 
     return round(seconds * 1000)
 
@@ -101,13 +103,31 @@ def timeout_ns(value: Seconds | None, *, setting: str = "timeout") -> int | None
     """Return a checked timeout in nanoseconds; `None` waits for ever, 0 tries once."""
     if value is None:
         return None
+    if isinstance(value, bool) and setting == "timeout":  # `acquire(False)` of other locks
+        raise InvalidConfig(setting, value, "it must be a number of seconds: 0 tries once, None waits for ever")
 
-    seconds = _seconds(setting, value)
+    seconds = seconds_of(value, setting=setting)
     if not 0 <= seconds <= TIMEOUT_MAX_S:
         endless = ", or None to wait for ever" if setting == "timeout" else ""
         raise InvalidConfig(setting, value, f"it must be zero or more seconds, at most a year{endless}")
 
     return round(seconds * NS)
+
+
+def parsed_seconds(text: str, *, setting: str) -> float:
+    """Read a duration from a command line or a URL: `30s`, `250ms`, `5m`, `1h30m`, or a number of seconds."""
+    import re  # noqa: PLC0415 - slow to import, and no program needs it for a lease
+
+    parts = re.findall(r"(\d+(?:\.\d+)?|\.\d+)(ms|[smhd])", text)
+    if text and "".join(map("".join, parts)) == text:
+        return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InvalidConfig(setting, text, "it must be a duration, such as 30s, 250ms, 5m, 1h30m, or 30 (seconds)")
+    return seconds
 
 
 def jittered(span_ns: int, seed: int) -> int:
@@ -120,7 +140,8 @@ def jittered_up(span_ns: int, seed: int) -> int:
     return 2 * span_ns - jittered(span_ns, seed)
 
 
-def _seconds(setting: str, value: Seconds) -> float:
+def seconds_of(value: Seconds, *, setting: str) -> float:
+    """Return a number of seconds or a timedelta as a finite number of seconds."""
     if hasattr(value, "total_seconds"):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -61,6 +61,15 @@ class Embedded:
                 process.wait()
 
 
+class Shared:
+    """The shared directory of one test."""
+
+    kind = "file"
+
+    def __init__(self, folder):
+        self.url = f"file://{folder}"
+
+
 class Served:
     """A real server that the tests use one after the other."""
 
@@ -96,6 +105,11 @@ class Places:
             with holdfast.connect(place.url) as maker:
                 maker.show("x")
             yield place
+            return
+        if kind == "file":
+            folder = self._folder / f"file-{next(self._numbers)}"
+            folder.mkdir()
+            yield Shared(folder)
             return
         if kind not in self._servers:
             self._servers[kind] = Server(kind).start()

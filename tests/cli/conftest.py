@@ -17,6 +17,13 @@ def _places(tmp_path_factory):
     places.close()
 
 
+@pytest.fixture(params=["sqlite", "file", *KINDS[1:]])
+def every_tool(request, _places, tmp_path):
+    """`holdfast` on every engine that processes share, also on a shared directory."""
+    with contextmanager(_places.lend)(request.param) as place, Tool(place, tmp_path) as tool:
+        yield tool
+
+
 @pytest.fixture(params=KINDS)
 def place(request, _places):
     """The engine of this test: a new file, or an emptied server of this session."""

@@ -1,5 +1,6 @@
-"""`holdfast pool`: `ls`, `show`, `set`, `cool`, `break`."""
+"""`holdfast pool`: `ls`, `show`, `set`, `add`, `remove`, `cool`, `break`."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -134,3 +135,37 @@ def test_a_pool_is_deleted_only_with_confirmation(tool, pool):
     assert pool.stats().size == 3
     assert tool.inside("pool", "set", "channels", "--yes").code == 0
     assert pool.stats().size == 0
+
+
+def test_items_are_added_and_removed_one_by_one(tool, pool):
+    """An operator changes one item without knowing the others; a lent item stays, or leaves when it is returned."""
+    assert tool.json("pool", "add", "channels", "dave", "alice") == {
+        "pool": "channels", "size": 4, "lent": 0, "cooling": 0, "free": 4, "waiting": 0, "leaving": [],
+    }  # fmt: skip
+    assert b"has 3 items" in tool.inside("pool", "remove", "channels", "dave").out
+    with pool.borrow() as item:
+        refused = tool.inside("pool", "remove", "channels", item.name)
+        assert (refused.code, "--leave" in refused.err.decode()) == (75, True)
+        assert tool.json("pool", "remove", "channels", item.name, "--leave")["leaving"] == [item.name]
+    assert pool.stats().size == 2
+
+    unknown = tool.inside("pool", "remove", "channels", "nobody-has-this")
+    assert (unknown.code, b"nobody-has-this" in unknown.err) == (66, True)
+    assert pool.stats().size == 2
+
+
+def test_adding_items_creates_the_pool_and_reads_a_list(tool):
+    """A list of items comes from a file."""
+    done = tool("pool", "add", "fresh", "-", stdin=open_lines("one\n\ntwo\n"))
+    assert (done.code, done.out) == (0, b"'fresh' has 2 items\n")
+    assert tool("pool", "add", "fresh", env={"HOLDFAST_ADMIN_SECRET": "s"}).code == 64
+    assert tool("pool", "add", "fresh", "x", env={"HOLDFAST_ADMIN_SECRET": "s"}).code == 77
+    tool.client().pool("fresh").set_items([])
+
+
+def open_lines(text):
+    """Return a descriptor from which a process reads the text."""
+    read, write = os.pipe()
+    os.write(write, text.encode())
+    os.close(write)
+    return read

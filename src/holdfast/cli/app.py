@@ -23,6 +23,13 @@ from holdfast.text import shown_error, without_secrets
 COMMANDS = [
     LazyCommand("run", "holdfast.cli.run.command:run", "Run a program under a lease."),
     LazyCommand(
+        "acquire",
+        "holdfast.cli.shell.command:acquire",
+        "Acquire a lease for a shell script, and hold it until the script ends.",
+    ),
+    LazyCommand("check", "holdfast.cli.shell.command:check", "Exit with 0 only while the lease of a token is trusted."),
+    LazyCommand("release", "holdfast.cli.shell.command:release", "Release the lease of a token, and end its watcher."),
+    LazyCommand(
         "ls", "holdfast.cli.lease:list_names", "List the leases: holder, age, remaining time, and how many wait."
     ),
     LazyCommand("show", "holdfast.cli.lease:show", "Show the holder of one name, and its waiting line in order."),
@@ -95,6 +102,16 @@ _DASHES = "put -- before the program, and the name before it: holdfast run NAME 
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code; a failure prints one line."""
+    code = _run(arguments)
+    if code and arguments[:1] == ["acquire"] and "--json" not in arguments:
+        # `eval` ignores the code of the command inside $(...), so this line repeats it.
+        with suppress(OSError, ValueError):
+            sys.stdout.write(f"(exit {code})\n")
+            sys.stdout.flush()
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     _open_missing_streams()
     _silence_log()

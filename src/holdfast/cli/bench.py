@@ -12,12 +12,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 import holdfast
 from holdfast.cli import codes, output
 from holdfast.cli.connect import refuse_process_scope
-from holdfast.cli.options import Json, Url
+from holdfast.cli.options import Json, Url, duration
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ class Figures(NamedTuple):
 
 def bench(
     url: Url = None,
-    seconds: Annotated[float, typer.Option(min=0.5, max=600, help="Seconds that the measurements take.")] = 60.0,
+    seconds: Annotated[float, duration("How long the measurements take.", least=0.5, most=600)] = 60.0,
     as_json: Json = False,
 ) -> int:
     """Measure how fast leases are on your own server: one minute, a plain verdict.

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from holdfast.cli import codes, errors, output, prompts
 from holdfast.cli.connect import connect
 from holdfast.cli.lazy import CommandGroup
-from holdfast.cli.options import Json, PageLimit, QueueName, Url, Yes
+from holdfast.cli.options import Json, PageLimit, QueueName, Url, Yes, duration
 from holdfast.cli.output import plain
 from holdfast.cli.queue import age, body_json, body_line
 from holdfast.engines import Capability
@@ -171,7 +171,7 @@ def purge(
     reason: Reason = None,
     older: Annotated[
         float | None,
-        typer.Option(min=0, help="Only those that died this many seconds ago or earlier.", show_default="any"),
+        duration("Only those that died this long ago or earlier.", show_default="any"),
     ] = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -180,7 +180,7 @@ def purge(
 
     \b
     Example:
-      holdfast dlq purge jobs --older 604800
+      holdfast dlq purge jobs --older 7d
     """
     selection = Selection(tuple(ids or ()), reason, older)
     with connect(url, Capability.QUEUES) as hf:

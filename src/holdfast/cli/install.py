@@ -14,7 +14,7 @@ import typer
 from holdfast.blocking import Holdfast, connect
 from holdfast.cli import codes, errors, output
 from holdfast.cli.connect import refuse_process_scope
-from holdfast.cli.options import Json
+from holdfast.cli.options import Json, duration
 from holdfast.cli.signals import exit_on_signals
 from holdfast.config import url_of
 from holdfast.contrib.npm import Installed, Repo, not_there
@@ -38,12 +38,10 @@ def install(
             help="Only this package, this scope (@acme), or names that begin so (acme-); may be given several times.",
         ),
     ] = None,
-    ttl: Annotated[float, typer.Option(min=1, help="Seconds that a lease lasts without renewal.")] = 30.0,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, help="Seconds to wait for another worker.", show_default="for ever")
-    ] = None,
+    ttl: Annotated[float, duration("How long a lease lasts without renewal.", least=1)] = 30.0,
+    timeout: Annotated[float | None, duration("How long to wait for another worker.", show_default="for ever")] = None,
     retries: Annotated[int, typer.Option(min=0, max=20, help="How often a failed install is retried.")] = 2,
-    npm_timeout: Annotated[float, typer.Option(min=1, help="Seconds that one run of npm may take.")] = 600.0,
+    npm_timeout: Annotated[float, duration("How long one run of npm may take.", least=1)] = 600.0,
     run_scripts: Annotated[
         bool, typer.Option("--run-scripts", help="Let npm run the lifecycle scripts of the packages.")
     ] = False,

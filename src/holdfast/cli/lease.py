@@ -11,7 +11,7 @@ import typer
 from holdfast.blocking.build import run_blocking
 from holdfast.cli import codes, errors, output, pool_like, prompts
 from holdfast.cli.connect import CLOSE_S, connect
-from holdfast.cli.options import All, Json, Limit, Name, Prefix, Url, Yes
+from holdfast.cli.options import All, Json, Limit, Name, Prefix, Url, Yes, duration
 from holdfast.cli.output import plain
 from holdfast.commands import POOL
 from holdfast.core import inspection
@@ -171,17 +171,15 @@ def show(name: Name, url: Url = None, as_json: Json = False) -> int:
 def wait(
     name: Name,
     url: Url = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, help="Seconds to wait at most.", show_default="for ever")
-    ] = None,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two queries.")] = 0.5,
+    timeout: Annotated[float | None, duration("How long to wait at most.", show_default="for ever")] = None,
+    interval: Annotated[float, duration("The time between two queries.", least=0.05)] = 0.5,
     as_json: Json = False,
 ) -> int:
     """Wait until the name has no holder and no waiter. The command takes no lease and joins no waiting line.
 
     \b
     Example:
-      holdfast wait deploy --timeout 600 && echo "the deployment is over"
+      holdfast wait deploy --timeout 10m && echo "the deployment is over"
     """
     checked_name(name)
     hf = connect(url)

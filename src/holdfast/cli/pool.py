@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli import codes, errors, output, prompts
+from holdfast.cli import codes, completion, errors, output, prompts
 from holdfast.cli.connect import connect, connect_or_create
 from holdfast.cli.lazy import CommandGroup
-from holdfast.cli.options import Json, Limit, Prefix, Url, Yes
+from holdfast.cli.options import Json, Limit, Prefix, Span, Url, Yes
 from holdfast.cli.output import plain, print_line
 from holdfast.commands import POOL, GetPoolStats
 from holdfast.core.step import run
@@ -25,6 +25,8 @@ from holdfast.errors import InvalidConfig, NotFound, NotPermitted
 from holdfast.names import checked_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.core.pool.pool import ItemStatus, PoolStats
 
 SECRET = "HOLDFAST_ADMIN_SECRET"  # noqa: S105 - the name of the variable
@@ -37,7 +39,7 @@ app = CommandGroup(
     "\b\nExample:\n  holdfast pool show channels"
 )
 
-PoolName = Annotated[str, typer.Argument(help="The name of the pool.", metavar="NAME")]
+PoolName = Annotated[str, typer.Argument(help="The name of the pool.", metavar="NAME", autocompletion=completion.POOLS)]
 ItemName = Annotated[str, typer.Argument(help="The name of the item.", metavar="ITEM")]
 Secret = Annotated[
     str | None,
@@ -47,6 +49,8 @@ Secret = Annotated[
         show_default=False,
     ),
 ]
+
+Leave = Annotated[bool, typer.Option("--leave", help="Remove lent items when they are returned, instead of refusing.")]
 
 
 @app.command("ls")
@@ -118,9 +122,7 @@ def set_items(
         typer.Argument(help="All items of the pool; none deletes the pool; - reads them line by line.", metavar="ITEM"),
     ] = None,
     url: Url = None,
-    leave: Annotated[
-        bool, typer.Option("--leave", help="Remove lent items when they are returned, instead of refusing.")
-    ] = False,
+    leave: Leave = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask for confirmation if there are no items.")
     ] = False,
@@ -136,40 +138,77 @@ def set_items(
     Example:
       holdfast pool set channels alice bob carol
     """
-    wanted = tuple(items or ())
-    if wanted == ("-",):
-        wanted = tuple(line for line in sys.stdin.read().splitlines() if line)
+    wanted = _read_items(items or ())
     _check_secret(secret)
     if not wanted and not yes and not _confirm_empty(name):
         return errors.report_cancelled(as_json=as_json, name=name)
     with connect_or_create(url) as hf:
         pool = hf.pool(name)
         leaving = pool.set_items(wanted, leave=leave)
-        stats = pool.stats(0)
-    if as_json:
-        output.print_json({**_figures(stats), "leaving": list(leaving)})
-        return codes.OK
-    later = f"; {len(leaving)} more leave when they are returned" if leaving else ""
-    print_line(f"{plain(name)!r} has {stats.size} items{later}")
-    return codes.OK
+        return _print_change(pool.stats(0), leaving, as_json=as_json)
+
+
+@app.command()
+def add(
+    name: PoolName,
+    items: Annotated[list[str], typer.Argument(help="The items to add; - reads them line by line.", metavar="ITEM")],
+    url: Url = None,
+    secret: Secret = None,
+    as_json: Json = False,
+) -> int:
+    """Add items to a pool, and create the pool if there is none. Items that it already has stay as they are.
+
+    \b
+    Example:
+      holdfast pool add channels dave erin
+    """
+    wanted = _read_items(items)
+    _check_secret(secret)
+    with connect_or_create(url) as hf:
+        pool = hf.pool(name)
+        pool.add(wanted)
+        return _print_change(pool.stats(0), (), as_json=as_json)
+
+
+@app.command()
+def remove(
+    name: PoolName,
+    items: Annotated[list[str], typer.Argument(help="The items to remove; - reads them line by line.", metavar="ITEM")],
+    url: Url = None,
+    leave: Leave = False,
+    secret: Secret = None,
+    as_json: Json = False,
+) -> int:
+    """Remove items from a pool, all or none.
+
+    The command does not take a lent item away: it changes nothing then, and names the items.
+
+    \b
+    Example:
+      holdfast pool remove channels alice --leave
+    """
+    wanted = _read_items(items)
+    _check_secret(secret)
+    with connect(url, Capability.POOLS) as hf:
+        pool = hf.pool(name)
+        leaving = pool.remove(wanted, leave=leave)
+        return _print_change(pool.stats(0), leaving, as_json=as_json)
 
 
 @app.command()
 def cool(
     name: PoolName,
     item: ItemName,
-    seconds: Annotated[
-        float, typer.Argument(help="The length of the cooldown from now; 0 ends its cooldown.", metavar="SECONDS")
-    ],
+    seconds: Span,
     url: Url = None,
     secret: Secret = None,
     as_json: Json = False,
 ) -> int:
-    """Start a cooldown of a free item: the pool does not lend it for a while.
+    """Start a cooldown of a free item: the pool does not lend it for a while. A duration of 0 ends its cooldown.
 
     \b
     Example:
-      holdfast pool cool channels alice 60
+      holdfast pool cool channels alice 60s
     """
     _check_secret(secret)
     with connect(url, Capability.POOLS) as hf:
@@ -219,6 +258,22 @@ def break_item(
             f", and the item cools for {output.span(after.remaining)}" if after and after.state == "cooling" else ""
         )
         print_line(f"the lease of {plain(item)!r} of {plain(name)!r} is broken{cooling}; its borrower gets LeaseLost")
+    return codes.OK
+
+
+def _read_items(items: Sequence[str]) -> tuple[str, ...]:
+    """Return the items of the command line; a single `-` stands for the lines of standard input."""
+    if tuple(items) == ("-",):
+        return tuple(line for line in sys.stdin.read().splitlines() if line)
+    return tuple(items)
+
+
+def _print_change(stats: PoolStats, leaving: Sequence[str], *, as_json: bool) -> int:
+    if as_json:
+        output.print_json({**_figures(stats), "leaving": list(leaving)})
+        return codes.OK
+    later = f"; {len(leaving)} more leave when they are returned" if leaving else ""
+    print_line(f"{plain(stats.name)!r} has {stats.size} items{later}")
     return codes.OK
 
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from holdfast.cli import codes, output
 from holdfast.cli.connect import connect, connect_or_create
 from holdfast.cli.lazy import CommandGroup
-from holdfast.cli.options import Json, Limit, PageLimit, Prefix, QueueName, Url
+from holdfast.cli.options import Json, Limit, PageLimit, Prefix, QueueName, Url, duration
 from holdfast.cli.output import plain
 from holdfast.commands.queue_admin import QUEUES
 from holdfast.core.queue import queue as core_queue
@@ -161,7 +161,7 @@ def publish(
     ],
     url: Url = None,
     text: Annotated[bool, typer.Option("--text", help="The body is text, not JSON.")] = False,
-    delay: Annotated[float, typer.Option(min=0, help="Seconds before a consumer may receive it.")] = 0.0,
+    delay: Annotated[float, duration("How long before a consumer may receive it.")] = 0.0,
     dedup_key: Annotated[
         str | None, typer.Option("--dedup-key", help="Publish only if this idempotency key was not used recently.")
     ] = None,

@@ -9,7 +9,7 @@ import typer
 from holdfast.cli import codes, errors, output, prompts
 from holdfast.cli.connect import connect
 from holdfast.cli.lazy import CommandGroup
-from holdfast.cli.options import Json, Url, Yes
+from holdfast.cli.options import Json, Url, Yes, duration
 from holdfast.cli.output import plain, print_line
 from holdfast.core.registry.mailbox import checked_successor
 from holdfast.core.registry.registry import RegistryEntry
@@ -117,7 +117,7 @@ def hand_off(
     name: RegistryName,
     key: Key,
     to: Annotated[str, typer.Option("--to", help="The label of the server that becomes the owner of the key.")],
-    within: Annotated[float, typer.Option(help="Seconds during which no other server can claim the key.")] = 10.0,
+    within: Annotated[float, duration("How long no other server can claim the key.")] = 10.0,
     url: Url = None,
     yes: Yes = False,
     as_json: Json = False,

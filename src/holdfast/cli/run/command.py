@@ -13,7 +13,7 @@ import typer
 
 import holdfast
 from holdfast.cli import codes, errors
-from holdfast.cli.options import Name, Url
+from holdfast.cli.options import Name, Url, duration
 from holdfast.cli.run import once as run_once
 from holdfast.cli.run.program import CannotRun, Exit, Program, check_exists
 from holdfast.cli.run.signals import Signals
@@ -55,25 +55,21 @@ def run(
     name: Name,
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --", metavar="-- CMD")],
     url: Url = None,
-    ttl: Annotated[float, typer.Option(help="Seconds that the lease lasts without renewal; at least 1.")] = 30.0,
+    ttl: Annotated[float, duration("How long the lease lasts without renewal; at least 1s.")] = 30.0,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="Seconds to wait for the lease; 0 tries once.", show_default="for ever")
+        float | None, duration("How long to wait for the lease; 0 tries once.", show_default="for ever")
     ] = None,
     max_hold: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="Seconds after which the program gets TERM, and KILL a grace later.", show_default="no bound"
-        ),
+        duration("How long until the program gets TERM, and KILL a grace later.", show_default="no bound"),
     ] = None,
     grace: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds between TERM and the deadline.", show_default="a quarter of the ttl"),
+        duration("How long before the deadline the program gets TERM.", show_default="a quarter of the ttl"),
     ] = None,
     once: Annotated[
         float | None,
-        typer.Option(
-            help="Do not run the program if it succeeded within this many seconds, on any host.", show_default="run it"
-        ),
+        duration("Do not run the program if it succeeded within this time, on any host.", show_default="run it"),
     ] = None,
     label: Annotated[str, typer.Option(help="A label of this holder that others see, beside host and pid.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON on standard error at the end.")] = False,
@@ -86,7 +82,7 @@ def run(
     \b
     Example:
       holdfast run nightly-report --timeout 0 -- ./report.sh --full
-      holdfast run nightly-report --once 43200 -- ./report.sh
+      holdfast run nightly-report --once 12h -- ./report.sh
     """
     request = Request(url, name, command, ttl, timeout, max_hold, grace, once, label, as_json)
     plan = _plan(request)

@@ -302,9 +302,8 @@ class SqliteStore(Store):
 
     def _heartbeat(self) -> None:
         """Tell that this client runs, so that its waiters keep their places in line."""
-        if self._session:
-            if not self._held_until_us:
-                self.database.live.heartbeat(self._session)
+        if self._session and not self._held_until_us:
+            self.database.live.heartbeat(self._session)
 
     def _begin_session(self, until_ns: int | None) -> None:
         """Lock a byte of the live file for as long as this client lives, in the transaction that inserts its row."""
