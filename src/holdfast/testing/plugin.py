@@ -1,21 +1,25 @@
-"""Fixtures for pytest: engines, worker processes, pause points and a history.
+"""Fixtures for pytest: clients, engines, worker processes, pause points and a history.
 
 The fixtures clean up what a test started, however the test ends: processes, servers, files, armed pause points. A test
 run that uses no fixture of this plugin pays nothing for it: this module imports no other module of Holdfast before
-that. The wheel `holdfast` alone is enough for `holdfast_engine`; the other fixtures need `holdfast-conformance`.
+that. The wheel `holdfast` alone is enough for clients and `holdfast_engine`; the others need `holdfast-conformance`.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
+    from holdfast.aio import Holdfast as AsyncHoldfast
+    from holdfast.blocking import Holdfast
     from holdfast.testing.history import History
     from holdfast.testing.pause_points import PausePoints
     from holdfast.testing.processes import WorkerProcesses
@@ -54,8 +58,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker, for projects that refuse unknown markers."""
+    """Declare the marker, for projects that refuse unknown markers, and the fixture for pytest-asyncio."""
     config.addinivalue_line("markers", "holdfast_engines(*engines): the engines of holdfast_engine; all without it")
+    if config.pluginmanager.hasplugin("asyncio"):  # it is loaded already, so the import is free
+        import pytest_asyncio
+
+        fixtures = ModuleType("holdfast_asyncio_fixtures")
+        setattr(fixtures, _ASYNCIO, pytest_asyncio.fixture(_new_connect(), name=_ASYNCIO))
+        config.pluginmanager.register(fixtures)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -63,6 +73,59 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "holdfast_engine" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("holdfast_engines")
         metafunc.parametrize("holdfast_engine", marker.args if marker else ENGINES, indirect=True)
+
+
+@pytest.fixture
+def holdfast_url() -> str:
+    """The URL of the client fixtures: by default an empty memory engine. A project may override this fixture."""
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def holdfast_client(holdfast_url: str) -> Iterator[Holdfast]:
+    """A client of the blocking face, closed after the test."""
+    from holdfast import connect
+
+    client = connect(holdfast_url)
+    yield client
+    client.close(0)
+
+
+def _new_connect() -> Callable[[str], AsyncIterator[AsyncHoldfast]]:
+    """Return a new function for each plugin that runs coroutines: each marks its own, and runs it in its own loop."""
+
+    async def client(holdfast_url: str) -> AsyncIterator[AsyncHoldfast]:
+        import asyncio
+
+        from holdfast.aio import connect
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pytest.fail("holdfast_aio_client needs asyncio: the fixture anyio_backend must return 'asyncio'")
+        client = await connect(holdfast_url)
+        yield client
+        await client.close(0)
+
+    return client
+
+
+_ANYIO, _ASYNCIO = "_holdfast_anyio_client", "_holdfast_asyncio_client"
+_anyio_client = pytest.fixture(_new_connect(), name=_ANYIO)
+
+
+@pytest.fixture
+def holdfast_aio_client(request: pytest.FixtureRequest) -> AsyncHoldfast:
+    """A client of the asyncio face in the event loop of the test, closed after the test."""
+    if "anyio_backend" in request.fixturenames:
+        return cast("AsyncHoldfast", request.getfixturevalue(_ANYIO))
+    if request.node.get_closest_marker("asyncio"):
+        return cast("AsyncHoldfast", request.getfixturevalue(_ASYNCIO))
+    pytest.fail(
+        "holdfast_aio_client needs an event loop: write the test as `async def`, and mark it with @pytest.mark.anyio "
+        "(pip install anyio) or @pytest.mark.asyncio (pip install pytest-asyncio)",
+        pytrace=False,
+    )
 
 
 @pytest.fixture
