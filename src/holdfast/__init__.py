@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         QueueFull,
         RateLimited,
         Unavailable,
+        UnknownOption,
     )
     from holdfast.names import Holder
     from holdfast.observer import Event, Observer
@@ -116,6 +117,7 @@ _HOMES = {
         "QueueFull",
         "RateLimited",
         "Unavailable",
+        "UnknownOption",
     ),
     "holdfast.names": ("Holder",),
     "holdfast.observer": ("Event", "Observer"),
@@ -177,6 +179,7 @@ __all__ = [
     "Semaphore",
     "Term",
     "Unavailable",
+    "UnknownOption",
     "Worker",
     "connect",
 ]

@@ -17,9 +17,9 @@ from holdfast.names import is_unicode
 from holdfast.text import NOT_SHOWN, shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-UNREADABLE = "it is not a valid URL: the port must be a number, and special characters in a password percent-encoded"
+UNREADABLE = "it is not a valid URL: the port must be a number, as in redis://host:6379; percent-encode a password"
 URL_VARIABLE = "HOLDFAST_URL"
 FENCE_MEMORY_S = 60.0
 FENCE_MEMORY_MIN_S = 1.0
@@ -75,7 +75,8 @@ class Settings(NamedTuple):
             if option == "namespace":
                 rule = f"{self.scheme}:// takes no namespace; redis://, valkey:// and unix:// take one"
                 raise InvalidConfig("option namespace", value, rule)
-            raise InvalidConfig(f"option {option}", NOT_SHOWN, f"{self.scheme}:// takes no options")
+            rule = f"{self.scheme}:// takes no options: remove it from the URL"
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, rule)
 
     def refuse_clock(self) -> None:
         """Raise `InvalidConfig` if the caller passed a clock of its own: only the memory engine can use one."""
@@ -125,7 +126,10 @@ def _read(
     source = url if hasattr(url, "connection_pool") or hasattr(url, "nodes_manager") else None
     text = "redis://" if source is not None else _default_url(environ) if chosen is None else chosen
     if not isinstance(text, str):
-        raise InvalidConfig("url", NOT_SHOWN, f"it must be text or a redis-py client, not {type(text).__name__}")
+        rule = f"it must be text such as redis://localhost:6379, or a redis-py client, not {type(text).__name__}"
+        is_path = isinstance(text, os.PathLike) and str(text).startswith("/")
+        hint = f'; did you mean "sqlite://{text}"?' if is_path else ""
+        raise InvalidConfig("url", NOT_SHOWN, f"{rule}{hint}")
     try:
         parts = urlsplit(text)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -169,6 +173,13 @@ def _with_namespace(options: dict[str, str], namespace: Any) -> dict[str, str]:
     return options | {"namespace": namespace}
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint with the known word that is most like this one, to end an error with; else no text."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+
+    return "".join(f"; did you mean {found}?" for found in get_close_matches(word.lower(), list(known), 1))
+
+
 def server_hint(url: str) -> str:
     """Return a hint for an address without a scheme, such as `localhost:6379`, to end an error with; else no text."""
     host, _, port = url.rpartition(":")
@@ -187,9 +198,11 @@ def url_of(scheme: str, path: str | os.PathLike[str]) -> str:
 def _default_url(environ: Mapping[str, str]) -> str:
     state = environ.get("XDG_STATE_HOME") or ""
     try:
-        base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
+        home = Path(environ.get("HOME") or Path.home())
     except RuntimeError:  # the system does not know this user, so there is no home directory
-        base = Path()
-    if not base.is_absolute():
-        raise InvalidConfig("HOME", str(base), f"the state directory is unknown; set {URL_VARIABLE}")
+        home = Path()
+    base = Path(state) if state.startswith("/") else home / ".local" / "state"
+    if not state.startswith("/") and not (home.is_absolute() and home.is_dir()):
+        rule = f"it is no directory, so the default file has no place: set {URL_VARIABLE}, or pass a URL to connect()"
+        raise InvalidConfig("HOME", str(home), rule)
     return url_of("sqlite", base / "holdfast" / "holdfast.db")

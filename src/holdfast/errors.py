@@ -507,6 +507,10 @@ class InvalidConfig(HoldfastError, ValueError):
         return f"{self.setting}={shown(self.value)} is refused: {self.rule}"
 
 
+class UnknownOption(InvalidConfig, TypeError):
+    """A call passed a keyword option that does not exist. The error lists the options that do."""
+
+
 class PromiseNotKept(HoldfastError):
     """The engine does not promise what `connect(require=...)` requires. Nothing was granted.
 

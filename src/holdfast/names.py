@@ -17,6 +17,7 @@ from holdfast.text import DEPTH_MAX, is_deep
 
 NAME_MAX_BYTES = 512
 LABEL_MAX = 200
+TEXT = "pass a text such as 'orders/42'"
 INFO_MAX_BYTES = 4096
 
 
@@ -25,9 +26,9 @@ def checked_name(value: object, what: str = "a name") -> str:
     if type(value) is str and value.isascii() and "\x00" not in value and 0 < len(value) <= NAME_MAX_BYTES:
         return value
     if not isinstance(value, str):
-        raise InvalidName(value, f"{what} must be text, not {type(value).__name__}")
+        raise InvalidName(value, f"{what} must be text, not {type(value).__name__}: {TEXT}")
     if not value:
-        raise InvalidName(value, f"{what} must not be empty")
+        raise InvalidName(value, f"{what} must not be empty: {TEXT}")
     if "\x00" in value:
         raise InvalidName(value, f"{what} must not contain a NUL character")
 
@@ -36,7 +37,8 @@ def checked_name(value: object, what: str = "a name") -> str:
     except UnicodeEncodeError:
         raise InvalidName(value, f"{what} must be valid Unicode, without unpaired surrogates") from None
     if size > NAME_MAX_BYTES:
-        raise InvalidName(value, f"{what} may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}")
+        rule = f"{what} may have at most {NAME_MAX_BYTES} bytes in UTF-8, this one has {size}: use a hash of it"
+        raise InvalidName(value, rule)
 
     return value
 
@@ -44,9 +46,9 @@ def checked_name(value: object, what: str = "a name") -> str:
 def name_of(whole: str, key: object) -> str:
     """Join the name of a rate limit, budget, guard or queue with one of its keys: `logins/ann`. Pairs never collide."""
     if not isinstance(key, str):
-        raise InvalidName(key, f"a key must be text, not {type(key).__name__}")
+        raise InvalidName(key, f"a key must be text, not {type(key).__name__}: {TEXT}")
     if not key:
-        raise InvalidName(key, "a key must not be empty")
+        raise InvalidName(key, f"a key must not be empty: {TEXT}")
     if "%" in whole or "/" in whole:
         whole = whole.replace("%", "%25").replace("/", "%2F")
     return checked_name(f"{whole}/{key}")

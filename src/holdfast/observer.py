@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 from holdfast.clock import NS
+from holdfast.errors import InvalidConfig
 from holdfast.names import readable
 from holdfast.text import plain
 
@@ -44,6 +45,7 @@ log.addFilter(_escape)
 # The program decides where warnings go; without a handler on this logger, Python would print them.
 log.addHandler(logging.NullHandler())
 DEBUG = logging.DEBUG
+_COROUTINE = 0x80  # inspect.CO_COROUTINE, without the slow import
 # Callers check this before they emit an event about success, which most programs ignore. An alias is the quickest call.
 debugging = log.isEnabledFor
 
@@ -115,6 +117,33 @@ class Event(NamedTuple):
 
 
 Observer = Callable[[Event], None]
+
+
+class Observers:
+    """Several observers side by side: the failure of one does not affect the others."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def __call__(self, event: Event) -> None:
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:
+                log.exception("the observer %r failed on %s", observer, event.kind)
+
+
+def checked_observer(value: Observer | Sequence[Observer] | None) -> Observer | None:
+    """Return the one callable that receives the events; raise `InvalidConfig` for anything that cannot."""
+    if value is None:
+        return None
+    observers: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
+    for observer in observers or [value]:
+        if not callable(observer):
+            raise InvalidConfig("observer", value, "it must be callable with an Event, or a list of such functions")
+        if getattr(getattr(observer, "__code__", None), "co_flags", 0) & _COROUTINE:
+            raise InvalidConfig("observer", value, "it must be a plain function, because it is called and not awaited")
+    return Observers(observers) if len(observers) > 1 else cast("Observer", observers[0])
 
 
 def level_of(kind: str, lines: int = 1) -> int:

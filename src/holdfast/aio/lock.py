@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Never, ParamSpec, TypeVar, cast
 
 from holdfast.aio.lease import Lease, cancel_on_loss, work_outcome
 from holdfast.clock import Seconds
 from holdfast.core.lease.lock import UNSET, LockBase, Unset, is_coroutine_function, refuse_generator
 from holdfast.core.lease.lock_many import LeaseGroupBase, LockManyBase, delivered, undo_all
+from holdfast.core.unknown_options import refuse_unknown
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ class Lock(LockBase):
 
     _lease: type[Lease] = Lease
 
-    async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
+    async def acquire(self, timeout: Seconds | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Acquire the lease; raise `NotAcquired` when the timeout ends.
 
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
         """
+        if unknown:
+            refuse_unknown("acquire", unknown, ("timeout",))
         wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
         lease.caller = id(asyncio.current_task())

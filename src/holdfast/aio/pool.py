@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Never, cast
 
 from holdfast.aio.lease import Lease, cancel_on_loss, work_outcome
 from holdfast.aio.lock import Lock
@@ -154,13 +154,13 @@ class RWLockMode(RWLockModeBase, Lock):
 
     _lease = RWLease
 
-    async def acquire(self, timeout: Seconds | Unset | None = UNSET) -> RWLease:
+    async def acquire(self, timeout: Seconds | Unset | None = UNSET, **unknown: Never) -> RWLease:
         """Acquire the lease of a reader or of the writer; raise `NotAcquired` when the timeout ends.
 
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
         """
         self._refuse_other_mode(asyncio.current_task())
-        return cast("RWLease", await super().acquire(timeout))
+        return cast("RWLease", await super().acquire(timeout, **unknown))
 
     async def __aenter__(self) -> Lease:
         self._refuse_other_mode(asyncio.current_task())

@@ -20,6 +20,7 @@ from holdfast.core.queue.message import MessageBase
 from holdfast.core.queue.partitions import PartitionedQueueBase
 from holdfast.core.queue.queue import NORMAL, QueueBase, checked_options
 from holdfast.core.queue.worker import GRACE_S, WorkerBase, WorkerCore, checked_concurrency
+from holdfast.core.unknown_options import teaching
 from holdfast.interrupts import is_of_signal
 
 if TYPE_CHECKING:
@@ -260,6 +261,7 @@ class DeadLetterQueue(DeadLetterQueueBase):
         return await dlq.purge(self._queue, ids, where, before)
 
 
+@teaching
 class Queue(QueueBase):
     """A queue of messages for competing consumers, with at-least-once delivery."""
 

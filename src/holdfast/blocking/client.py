@@ -36,12 +36,13 @@ from holdfast.core.queue.queue import GRACE_S as DEATH_GRACE_S
 from holdfast.core.queue.queue import TTL_S as QUEUE_TTL_S
 from holdfast.core.registry.registry import TTL_S as REGISTRY_TTL_S
 from holdfast.core.step import run
+from holdfast.core.unknown_options import taught, teaching
 from holdfast.host import Exhaustion
 from holdfast.rules.promise import required
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from holdfast.blocking.queue import Queue
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from holdfast.observer import Observer
 
 
+@teaching
 class Holdfast:
     """A client of one engine, as `connect` returns it. Threads may share it."""
 
@@ -474,12 +476,13 @@ class Holdfast:
         return f"<holdfast {self._client.url} {self._client.state}>"
 
 
+@taught
 def connect(
     url: str | RedisClient | RedisClusterClient | None = None,
     *,
     label: str = "",
     info: dict[str, Any] | None = None,
-    observer: Observer | None = None,
+    observer: Observer | Sequence[Observer] | None = None,
     fence_memory: Seconds = FENCE_MEMORY_S,
     clock: Clock | None = None,
     require: str | Iterable[str] = (),
@@ -490,7 +493,7 @@ def connect(
     `url`: the engine, such as `redis://host:6379` or `sqlite:///path`, or a client object of redis-py, whose settings
         are copied; by default `$HOLDFAST_URL`, else the SQLite file of this user on this host.
     `label`, `info`: text and a dictionary that describe this process to people, in `holdfast ls` and in errors.
-    `observer`: a function that is called with every `Event`; it must return quickly.
+    `observer`: a function that is called with every `Event`, or a list of such functions; each must return quickly.
     `fence_memory`: seconds for which the last fence of an unused name is remembered.
     `clock`: the source of time, for tests.
     `require`: words that the promise of the engine must include, such as `"survives restart"`; otherwise

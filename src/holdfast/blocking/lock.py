@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Never, ParamSpec, TypeVar, cast
 
 from holdfast.blocking.lease import Lease
 from holdfast.clock import Seconds
@@ -18,6 +18,7 @@ from holdfast.core.lease.lock import (
 )
 from holdfast.core.lease.lock_many import LeaseGroupBase, LockManyBase, delivered, undo_all
 from holdfast.core.step import run
+from holdfast.core.unknown_options import refuse_unknown
 from holdfast.errors import InvalidConfig, LeaseLost, NotAcquired
 
 if TYPE_CHECKING:
@@ -34,11 +35,13 @@ class Lock(LockBase):
 
     _lease: type[Lease] = Lease
 
-    def acquire(self, timeout: Seconds | Unset | None = UNSET) -> Lease:
+    def acquire(self, timeout: Seconds | Unset | None = UNSET, **unknown: Never) -> Lease:
         """Acquire the lease; raise `NotAcquired` when the timeout ends.
 
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
         """
+        if unknown:
+            refuse_unknown("acquire", unknown, ("timeout",))
         wait_ns = self._timeout_of(timeout)
         lease = self._lease(*self._fields())
         lease.caller = threading.get_ident()

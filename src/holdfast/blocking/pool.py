@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Never, cast
 
 from holdfast.blocking.lease import Lease
 from holdfast.blocking.lock import Lock
@@ -154,13 +154,13 @@ class RWLockMode(RWLockModeBase, Lock):
 
     _lease = RWLease
 
-    def acquire(self, timeout: Seconds | Unset | None = UNSET) -> RWLease:
+    def acquire(self, timeout: Seconds | Unset | None = UNSET, **unknown: Never) -> RWLease:
         """Acquire the lease of a reader or of the writer; raise `NotAcquired` when the timeout ends.
 
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
         """
         self._refuse_other_mode(threading.get_ident())
-        return cast("RWLease", super().acquire(timeout))
+        return cast("RWLease", super().acquire(timeout, **unknown))
 
     def __enter__(self) -> Lease:
         self._refuse_other_mode(threading.get_ident())

@@ -19,6 +19,7 @@ from holdfast.core.queue.partitions import PartitionedQueueBase
 from holdfast.core.queue.queue import NORMAL, QueueBase, checked_options
 from holdfast.core.queue.worker import GRACE_S, WorkerBase, WorkerCore, checked_concurrency
 from holdfast.core.step import run
+from holdfast.core.unknown_options import teaching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -204,6 +205,7 @@ class DeadLetterQueue(DeadLetterQueueBase):
         return run(dlq.purge(self._queue, ids, where, before))
 
 
+@teaching
 class Queue(QueueBase):
     """A queue of messages for competing consumers, with at-least-once delivery."""
 

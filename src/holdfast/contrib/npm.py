@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import failpoints
+from holdfast.clock import Seconds, seconds_of
 from holdfast.contrib.npm_runs import NpmRuns, npm_environment, npm_error
 from holdfast.core.build.build_dir import RECORD, BuildDir, BuildResult
 from holdfast.core.lease.lock import TTL_S
@@ -113,10 +114,10 @@ class Repo:
         client: Holdfast | None,
         directory: str | os.PathLike[str],
         *,
-        ttl: float = TTL_S,
-        timeout: float | None = None,
+        ttl: Seconds = TTL_S,
+        timeout: Seconds | None = None,
         npm: str = "npm",
-        npm_timeout: float = NPM_S,
+        npm_timeout: Seconds = NPM_S,
         retries: int = 2,
         run_scripts: bool = False,
         say: Say = log.info,
@@ -135,7 +136,7 @@ class Repo:
         self._ttl = ttl
         self._timeout = timeout
         self._npm = npm
-        self._npm_timeout = npm_timeout
+        self._npm_timeout = seconds_of(npm_timeout, setting="npm_timeout")
         self._retries = retries
         self._run_scripts = run_scripts
         self._say = say

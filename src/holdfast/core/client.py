@@ -25,7 +25,7 @@ from holdfast.engines import ALTERNATIVES, Capability, open_engine
 from holdfast.errors import Closed, InvalidConfig, LossReason, Unavailable, UnreadableRecord
 from holdfast.interrupts import raise_if_of_signal
 from holdfast.names import readable, this_process
-from holdfast.observer import REPEATED, Observer, OutageLog, emit, log
+from holdfast.observer import REPEATED, Observer, OutageLog, checked_observer, emit, log
 
 if TYPE_CHECKING:
     import threading
@@ -70,15 +70,14 @@ class Client:
         face: str,
         label: str,
         info: dict[str, Any] | None,
-        observer: Observer | None,
+        observer: Observer | Sequence[Observer] | None,
         fence_memory: Seconds,
         clock: Clock | None,
         namespace: str | None,
     ) -> None:
         _refuse_patched_process()
         settings = config.settings(url, fence_memory=fence_memory, clock=clock, namespace=namespace)
-        if observer is not None and not callable(observer):
-            raise InvalidConfig("observer", observer, "it must be callable with an Event")
+        observer = checked_observer(observer)
         self._label, self._info = label, info
         self.holder = this_process(label, info)
         self.packed = self.holder.packed()

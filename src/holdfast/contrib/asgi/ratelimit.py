@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from holdfast.clock import Seconds, seconds_of
 from holdfast.contrib.asgi.connection import (
     KEY_MAX_BYTES,
     UNAVAILABLE,
@@ -105,14 +106,14 @@ class RateLimit(Middleware):
         key: Callable[[Scope], Text] = by_address,
         exempt: tuple[str, ...] = (),
         slow: str | None = None,
-        delay: float = 1.0,
+        delay: Seconds = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(app, connection)
         self._policies = {period_us / 1e6: _policy(count, period_us) for count, period_us in rates(rate)}
         self._rate = rate
         self._slow = slow if slow is None or rates(slow) else None
-        self._delay = delay
+        self._delay = seconds_of(delay, setting="delay")
         self._key = key
         self._exempt = exempt
         self._name = checked(name)

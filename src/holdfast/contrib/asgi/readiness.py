@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.clock import Seconds, seconds_of
 from holdfast.contrib.asgi.connection import Connection, Middleware, Receive, Scope, Send, answer
 from holdfast.errors import HoldfastError
 
@@ -13,9 +14,9 @@ _NAME = "holdfast/readiness"
 class Readiness(Middleware):
     """Answers 200 while the engine of `connection` answers within `timeout` seconds, otherwise 503."""
 
-    def __init__(self, connection: Connection, timeout: float = 1.0) -> None:
+    def __init__(self, connection: Connection, timeout: Seconds = 1.0) -> None:
         super().__init__(_nothing, connection)
-        self._timeout = timeout
+        self._timeout = seconds_of(timeout, setting="timeout")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

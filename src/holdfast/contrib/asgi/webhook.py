@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.clock import Seconds
 from holdfast.contrib.asgi.connection import (
     UNAVAILABLE,
     App,
@@ -58,9 +59,9 @@ class Webhook(Middleware):
         *,
         path: str,
         name: str,
-        window: float = 3600.0,
-        lease: float = 30.0,
-        timeout: float = 20.0,
+        window: Seconds = 3600.0,
+        lease: Seconds = 30.0,
+        timeout: Seconds = 20.0,
         largest: int = _BODY_MAX,
     ) -> None:
         super().__init__(app, connection)

@@ -201,8 +201,13 @@ def _checked_policy(on_loss: str | Callable[[Any], object], policies: tuple[str,
         if is_coroutine_function(on_loss):
             raise InvalidConfig("on_loss", on_loss, "it must be a plain function, because it is called and not awaited")
         return on_loss
+    if on_loss == "cancel" and on_loss not in policies:
+        rule = "only asyncio can cancel a task: use holdfast.aio, or pass a function, which is called with the lease"
+        raise InvalidConfig("on_loss", on_loss, rule)
     if on_loss not in policies:
-        raise InvalidConfig("on_loss", on_loss, f"it must be {' or '.join(policies)}, or callable with the lease")
+        raise InvalidConfig(
+            "on_loss", on_loss, f"it must be {' or '.join(policies)}, or a function, which is called with the lease"
+        )
     return on_loss
 
 
@@ -215,7 +220,7 @@ def _checked_busy(busy: str) -> str:
 def checked_confirm(client: Client, confirm: str) -> str:
     """Return the checked value of `confirm`: which servers must confirm a grant before it counts."""
     if confirm != "replicas":
-        raise InvalidConfig("confirm", confirm, "it must be replicas, or None")
+        raise InvalidConfig("confirm", confirm, "it must be 'replicas', or None to leave it out")
     if Capability.REPLICAS not in client.engine.capabilities:
         raise InvalidConfig("confirm", confirm, f"{client.engine.name} has no replicas")
     return confirm
@@ -234,7 +239,7 @@ def refuse_generator(work: Callable[..., Any]) -> None:
     import inspect  # noqa: PLC0415 - slow to import, and only decorators need it
 
     if not callable(work):
-        raise InvalidConfig("function", work, "it must be callable")
+        raise InvalidConfig("function", work, "it must be callable: pass the function itself, without calling it")
     if inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
         rule = "the body of a generator would run without the lease; acquire the lease inside it"
         raise InvalidConfig("function", getattr(work, "__qualname__", work), rule)

@@ -72,7 +72,7 @@ def checked_items(items: Iterable[str]) -> tuple[str, ...]:
 def checked_share(tag: str | None, share: float) -> tuple[str, int]:
     """Return the tag and its share in millionths; the whole pool has no tag."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise InvalidConfig("share", share, "it must be a number from 0 to 1")
+        raise InvalidConfig("share", share, "it must be a number from 0 to 1, such as 0.5 for half of the items")
     if tag is None:
         if share != 1:
             raise InvalidConfig("share", share, "a share below 1 needs a tag")

@@ -61,7 +61,9 @@ def encoded(codec: Codec, body: Any) -> bytes:
         raise_if_of_signal(error)
         why = codec_error(codec, error)
     if why is not None:  # raised here, so that no error behind this one has the body
-        raise InvalidConfig("body", size_of(body), f"the queue's codec cannot encode it: {why}")
+        raise InvalidConfig(
+            "body", size_of(body), f"the queue's codec cannot encode it ({why}): pass another body or codec"
+        )
     if not isinstance(data, bytes):
         raise InvalidConfig("codec", codec, f"it must encode to bytes, not {type(data).__name__}")
     if len(data) > BODY_MAX_BYTES:

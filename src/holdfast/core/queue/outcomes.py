@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from holdfast.clock import Seconds, duration_ms, timeout_ns
+from holdfast.clock import Seconds, duration_ms, seconds_of, timeout_ns
 from holdfast.commands.queue import ACK, REJECT, RELEASE, RETRY, MessageOutcome
 from holdfast.errors import InvalidConfig
 from holdfast.interrupts import raise_if_of_signal
@@ -66,17 +66,18 @@ class Backoff(NamedTuple):
     together.
     """
 
-    first: float = 1.0
+    first: Seconds = 1.0
     factor: float = 2.0
-    most: float = 300.0
+    most: Seconds = 300.0
     jitter: float = 0.2
 
     def delay_ms(self, attempt: int) -> int:
         """Return the delay after this attempt, in milliseconds."""
+        first_s, most_s = seconds_of(self.first, setting="first"), seconds_of(self.most, setting="most")
         try:
-            span_s = min(self.most, self.first * self.factor ** (attempt - 1))
+            span_s = min(most_s, first_s * self.factor ** (attempt - 1))
         except OverflowError:
-            span_s = self.most
+            span_s = most_s
         return round(1000 * span_s * (1 + self.jitter * random.uniform(-1, 1)))  # noqa: S311 - no secret
 
 
@@ -85,16 +86,15 @@ BACKOFF = Backoff()
 
 def checked_backoff(value: object) -> Backoff:
     """Return the backoff; raise `InvalidConfig` if it is not a `Backoff` with valid numbers."""
-    numbers = isinstance(value, Backoff) and all(
-        isinstance(each, int | float) and not isinstance(each, bool) for each in value
-    )
-    if not isinstance(value, Backoff) or not numbers:
-        raise InvalidConfig("backoff", value, "it must be a holdfast.Backoff of numbers")
-    if not 0 <= value.first <= value.most or value.factor < 1 or not 0 <= value.jitter <= 1:
+    if not isinstance(value, Backoff):
+        rule = "it must be a holdfast.Backoff, such as Backoff(first=1, factor=2, most=300)"
+        raise InvalidConfig("backoff", value, rule)
+    first_s, factor, most_s, jitter = (seconds_of(each, setting="backoff") for each in value)
+    if not 0 <= first_s <= most_s or factor < 1 or not 0 <= jitter <= 1:
         rule = "it must have 0 <= first <= most, factor >= 1 and 0 <= jitter <= 1"
         raise InvalidConfig("backoff", value, rule)
-    timeout_ns(value.most, setting="backoff")
-    return value
+    timeout_ns(most_s, setting="backoff")
+    return Backoff(first_s, factor, most_s, jitter)
 
 
 def checked_reason(reason: object) -> str:

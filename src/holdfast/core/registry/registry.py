@@ -32,7 +32,7 @@ from holdfast.engines import Capability
 from holdfast.errors import PASSING, InvalidConfig, InvalidName, LeaseLost, NotAcquired, NotFound, Unavailable
 from holdfast.host import boot_id
 from holdfast.interrupts import raise_if_of_signal
-from holdfast.names import Holder, checked_name, is_unicode, new_token, this_process
+from holdfast.names import TEXT, Holder, checked_name, is_unicode, new_token, this_process
 from holdfast.observer import DEBUG, debugging
 from holdfast.text import size_of
 
@@ -277,7 +277,7 @@ def checked_key(what: str, value: object) -> str:
     """Return the checked key, member or group: text of any characters but NUL."""
     if isinstance(value, str) and value:
         return checked_name(value, f"a {what}")
-    raise InvalidName(value, f"a {what} must be text, and not empty")
+    raise InvalidName(value, f"a {what} must be text, and not empty: {TEXT}")
 
 
 def entry_of(registry: str, key: str, party: LeaseParty) -> RegistryEntry:

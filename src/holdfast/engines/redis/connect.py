@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import socket
 import ssl
 from functools import lru_cache
@@ -21,7 +22,8 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.config import UNREADABLE
+from holdfast.clock import parsed_seconds
+from holdfast.config import UNREADABLE, did_you_mean
 from holdfast.engines.redis.acl import grant_hint
 from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.redirects import CORRUPT, error_code
@@ -260,6 +262,7 @@ def connector_of(settings: Settings) -> Connector:
     scheme, separator, rest = settings.secret.partition("://")
     if not separator:
         raise InvalidConfig("url", settings.url, f"it must begin with {settings.scheme}://")
+    rest = _with_seconds(settings, rest)
     try:
         read: Any = redis.connection.parse_url
         kwargs: dict[str, Any] = read(f"{_SCHEMES[scheme.lower()]}://{rest}")
@@ -287,18 +290,29 @@ def connector_of(settings: Settings) -> Connector:
     if database and not (database.isascii() and database.isdigit()):
         # redis-py would silently use database 0, and two services with one typo would not exclude each other. The
         # error does not show the path: it may be the end of a password with a slash in it.
-        raise InvalidConfig("url", settings.url, "the path must be the number of a database")
+        raise InvalidConfig("url", settings.url, "the path must be the number of a database, as in redis://host:6379/0")
     if database and int(database) != kwargs.get("db"):
         raise InvalidConfig("url", settings.url, "its path and its option db name different databases")
     return _connector_of_options(settings, kind, kwargs)
+
+
+def _with_seconds(settings: Settings, rest: str) -> str:
+    """Refuse unknown options, and write the durations of a URL as seconds: redis-py reads numbers only."""
+    for option in settings.options:
+        if option not in _OPTIONS and not option.startswith("ssl_"):
+            known = f"{', '.join(sorted(_OPTIONS))}, and ssl_ options for TLS{did_you_mean(option, _OPTIONS)}"
+            raise InvalidConfig(f"option {option}", NOT_SHOWN, f"redis has no such option, only {known}")
+    for name in _TIMEOUTS:
+        if name in settings.options:
+            seconds = parsed_seconds(settings.options[name], setting=f"option {name}")
+            rest = re.sub(rf"([?&]{name}=)[^&]*", rf"\g<1>{seconds}", rest)
+    return rest
 
 
 def _connector_of_options(settings: Settings, kind: Any, kwargs: dict[str, Any]) -> Connector:
     """Check the options of a URL and return its connector."""
     tls, path = issubclass(kind, redis.SSLConnection), issubclass(kind, redis.UnixDomainSocketConnection)
     for option in settings.options:
-        if option not in _OPTIONS and not option.startswith("ssl_"):
-            raise InvalidConfig(f"option {option}", NOT_SHOWN, "redis has no such option")
         if option not in _OPTIONS and not tls:
             raise InvalidConfig(f"option {option}", NOT_SHOWN, "it needs TLS: use rediss://")
     timeouts = {name: _timeout(settings.url, name, kwargs[name]) for name in _TIMEOUTS if name in kwargs}
