@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from cli_tool import LONGEST_S, alive, comm_of, eventually
 
+from holdfast.rules.trust import HEARTBEAT_MS
+
 SHELLS = [shell for shell in ("bash", "dash") if shutil.which(shell)]
 TTL_S = 2
 # The name in the scripts is `$1`. `report` writes a line for the test; the file `go` ends the wait of a script.
@@ -323,6 +325,24 @@ def test_a_waiting_acquire_ends_with_its_caller(every_tool, script, end):
             os.kill(command, signal.SIGTERM)
         eventually(lambda: not alive(watcher), what="the end of the watcher")
         eventually(lambda: not hf.show("x").waiters, what="an empty line")
+
+
+def test_a_script_that_waits_long_keeps_its_place_in_line(every_tool, script):
+    """Its watcher sends heartbeats like every waiter, until it holds the lease."""
+    if every_tool.place.kind not in ("sqlite", "file"):
+        pytest.skip("this engine has no session that outlives its process")
+    with every_client(every_tool) as hf, hf.lock("x"):
+        run = script('eval "$(holdfast acquire "$1")"; report first; pause go')
+        eventually(lambda: hf.show("x").waiters, what="a waiter")
+        time.sleep(HEARTBEAT_MS / 1000 + 1)
+        rival = threading.Thread(target=seconds_until_acquired, args=(every_tool,))
+        rival.start()
+        eventually(lambda: len(hf.show("x").waiters) == 2, what="a rival behind it")
+    assert run.reports() == [["first"]]
+    assert rival.is_alive(), "the rival overtook the script"
+    run.go()
+    rival.join(LONGEST_S)
+    assert run.end() == 0
 
 
 def parents_of(pid):

@@ -119,6 +119,33 @@ def test_an_observer_that_raises_harms_nothing(face, caplog):
     assert "the observer failed on granted" in caplog.text
 
 
+def test_several_observers_run_side_by_side(face, caplog):
+    """Each gets every event in order. The failure of one is logged, and affects neither the others nor the lease."""
+    first, last = [], []
+
+    def broken(event):
+        raise ValueError(event.kind)
+
+    client = face.connect(observer=[first.append, broken, last.append])
+    with caplog.at_level(logging.ERROR, logger="holdfast"), client.lock("x"):
+        pass
+    eventually(lambda: kinds(last) == ["granted", "released"])
+
+    assert first == last
+    assert "broken" in caplog.text
+
+
+def test_a_list_of_observers_is_checked(face):
+    """The error names the whole list."""
+    for observers in ([], [print, None], [[print]]):
+        with pytest.raises(InvalidConfig, match="observer="):
+            face.connect(observer=observers)
+    events = []
+    with face.connect(observer=(events.append,)).lock("x"):
+        pass
+    eventually(lambda: kinds(events) == ["granted", "released"])
+
+
 def test_events_that_need_attention_are_warnings(face, caplog):
     """Without an observer the log still shows a loss; other events are silent by default."""
     caplog.set_level(logging.INFO, logger="holdfast")
