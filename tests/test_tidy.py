@@ -522,6 +522,8 @@ NOT_SHARED = {
     "cli/run/program.py": "/proc",
     "cli/run/terminal.py": "the terminal",
     "cli/run/watcher.py": "/proc",
+    "cli/shell/script.py": "/proc",
+    "cli/shell/watcher.py": "/dev/null, and /proc",
     "contrib/npm.py": "the tree that npm left in the staging directory, which is only read",
     "contrib/npm_runs.py": "settings of npm, and /proc",
     "core/registry/registry.py": "/proc",

@@ -39,6 +39,7 @@ class Lock(LockBase):
         """Acquire the lease; raise `NotAcquired` when the timeout ends.
 
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
+        `unknown`: refused, with the option of Holdfast for one of redis-py.
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout",))

@@ -33,15 +33,17 @@ MEANINGS = {
     CRITICAL: "`doctor`: the engine is not reliable",
     USAGE: "bad usage: an option, a name or a URL was refused before anything was started",
     NOT_FOUND: "`break`: the name has no holder; `registry`: the key has no owner; `pool`: no such pool or item; "
-    "`dlq`: no such dead letter",
-    UNAVAILABLE: "the engine cannot be used, or the system starts no more processes; nothing was started",
+    "`dlq`: no such dead letter; `release`: no watcher has the token",
+    UNAVAILABLE: "the engine cannot be used, or the system starts no more processes; nothing was started; `release`: "
+    "the release did not reach the engine",
     INTERNAL: "a bug in holdfast itself",
     OUTPUT: "the answer could not be written to standard output, for example because the disk is full",
     BUSY: "another holder kept the name until the timeout, a borrower has an item that was to be removed, a rate limit "
     "is used up, or a queue is full; nothing was started",
     NO_PERMISSION: "the engine refused the password, the user lacks a right (also on a file), or the admin secret is "
     "wrong; nothing was started",
-    LOST: "`run`: the lease was lost; the program was ended, or not started if the loss came before",
+    LOST: "`run`: the lease was lost; the program was ended, or not started if the loss came before; `check`, "
+    "`release`: the lease of the token is lost, or cannot be trusted",
     MAX_HOLD: "`run`: the program was ended because it held the lease for longer than --max-hold",
     CANNOT_RUN: "`run`: the program was found, but cannot be executed",
     NO_PROGRAM: "`run`: no such program",

@@ -13,8 +13,8 @@ import typer
 
 from holdfast.cli import codes, errors, output
 from holdfast.cli.options import Json, Name, Url, duration
-from holdfast.cli.shell.script import Script, calling_script
-from holdfast.cli.shell.watcher import PRINTED, Request, call_watcher, watch
+from holdfast.cli.shell.script import CallingScript, calling_script
+from holdfast.cli.shell.watcher import PRINTED, ShellRequest, call_watcher, watch
 from holdfast.clock import SYSTEM, timeout_ns, ttl_ms
 from holdfast.errors import InvalidConfig
 from holdfast.names import checked_name
@@ -64,13 +64,13 @@ def acquire(
     timeout_ns(timeout)
     if on_loss not in ON_LOSS:
         raise InvalidConfig("on-loss", on_loss, f"it must be {' or '.join(ON_LOSS)}, as in --on-loss report")
-    script = Script(calling_script() if pid is None else pid)
+    script = CallingScript(calling_script() if pid is None else pid)
     ours, theirs = socket.socketpair()
     # Fork now, while there is one thread and no connection. The child is the holder, so it acquires the lease.
     watcher = os.fork()
     if watcher == 0:
         ours.close()
-        return watch(Request(url, name, ttl, timeout, label, on_loss == "term"), script, theirs)
+        return watch(ShellRequest(url, name, ttl, timeout, label, on_loss == "term"), script, theirs)
     theirs.close()
     data = b"".join(iter(lambda: ours.recv(_GRANT_MAX), b""))
     if not data:  # the watcher has reported why

@@ -14,7 +14,7 @@ from holdfast.errors import InvalidConfig
 _USE = 'call it as eval "$(holdfast acquire NAME)", or add --pid $$'
 
 
-class Script:
+class CallingScript:
     """A process that is not a child of this one. Its pid cannot pass to another process unnoticed."""
 
     def __init__(self, pid: int) -> None:

@@ -28,7 +28,7 @@ from holdfast.errors import InvalidConfig, LeaseLost
 
 if TYPE_CHECKING:
     from holdfast.blocking import Lease
-    from holdfast.cli.shell.script import Script
+    from holdfast.cli.shell.script import CallingScript
 
 PRINTED = b"+"
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE)
@@ -41,7 +41,7 @@ _ANSWER_MAX = 1 << 16
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
-class Request(NamedTuple):
+class ShellRequest(NamedTuple):
     """The options of `holdfast acquire`. All times are in seconds."""
 
     url: str | None
@@ -52,7 +52,7 @@ class Request(NamedTuple):
     terminate: bool
 
 
-def watch(request: Request, script: Script, parent: socket.socket) -> int:
+def watch(request: ShellRequest, script: CallingScript, parent: socket.socket) -> int:
     """Acquire the lease, and hold it until the script ends or a `release` arrives; return the exit code.
 
     An error before the grant is an error of the command: `main` reports it, and the parent returns the same code.
@@ -104,7 +104,7 @@ def _stop(_number: int, _frame: object) -> NoReturn:
 class CallerWatch:
     """Interrupts the wait for the lease if the script or the calling command ends: no process would get the lease."""
 
-    def __init__(self, script: Script, parent: socket.socket) -> None:
+    def __init__(self, script: CallingScript, parent: socket.socket) -> None:
         self._polling = select.poll()
         self._polling.register(script, select.POLLIN)
         self._polling.register(parent, select.POLLIN)
@@ -141,7 +141,7 @@ class Remarks:
 class Watcher:
     """Serves one granted lease."""
 
-    def __init__(self, request: Request, script: Script, hf: holdfast.Holdfast, lease: Lease) -> None:
+    def __init__(self, request: ShellRequest, script: CallingScript, hf: holdfast.Holdfast, lease: Lease) -> None:
         self._request = request
         self._script = script
         self._hf = hf
