@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.blocking import Holdfast, Lease
 
 TTL_MIN_S = 1.0
-_TOKEN = "HOLDFAST_TOKEN"  # noqa: S105 - the name of the variable
+_DEADLINE = "HOLDFAST_DEADLINE"  # only `run` sets it; `holdfast acquire` sets some of the others
 _NOT_STARTED = "the program was not started"
 _CLOSE_S = 2.0
 _POLL_S = 0.02
@@ -112,7 +112,7 @@ def _plan(request: Request) -> Plan:
         raise InvalidConfig("grace", request.grace, "it must be at most half of the ttl")
     # Inside another run, the outer watcher kills this parent, as its last act before the outer deadline. This program
     # is in a group of its own, which the outer watcher does not reach, and its time to end has already passed.
-    orphan_ns = 0 if _TOKEN in os.environ else grace_ns
+    orphan_ns = 0 if _DEADLINE in os.environ else grace_ns
     return Plan(grace_ns, margin_ms(ttl) * NS_PER_MS, orphan_ns, timeout_ns(request.max_hold, setting="max-hold"))
 
 
@@ -210,9 +210,9 @@ def _variables(lease: Lease) -> dict[str, str]:
     return {
         "HOLDFAST_NAME": lease.name,
         "HOLDFAST_FENCE": str(lease.fence),
-        _TOKEN: lease.token,
+        "HOLDFAST_TOKEN": lease.token,
         "HOLDFAST_TTL": f"{lease.ttl:g}",
-        "HOLDFAST_DEADLINE": f"{time.time() + lease.remaining():.3f}",
+        _DEADLINE: f"{time.time() + lease.remaining():.3f}",
     }
 
 
