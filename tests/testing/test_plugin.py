@@ -189,6 +189,17 @@ def test_a_project_chooses_the_engine_of_the_clients(pytester):
     result.assert_outcomes(passed=1)
 
 
+def test_trio_is_told_that_the_client_needs_asyncio(pytester):
+    """anyio runs a test on every backend that is installed, and Holdfast knows one of them."""
+    pytest.importorskip("trio")
+    pytester.makepyfile(ANYIO.replace('"asyncio"\n', '"trio"\n'))
+
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:asyncio", "-k", "test_in_asyncio")
+
+    result.assert_outcomes(errors=1, deselected=3)
+    result.stdout.fnmatch_lines(["*anyio_backend must return 'asyncio'*"])
+
+
 @pytest.mark.parametrize("options", [[], ["-p", "no:asyncio", "-p", "no:anyio"]])
 def test_a_test_without_an_event_loop_is_told_what_to_install(pytester, options):
     """The asyncio client cannot exist without a loop."""
