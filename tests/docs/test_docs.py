@@ -138,6 +138,7 @@ def run(program, folder, longest_s=LONGEST_RUN_S):
         "XDG_STATE_HOME": str(folder / "state"),
         "HOLDFAST_URL": f"sqlite://{folder}/holdfast.db",
         "PYTHONPATH": str(ROOT / "src"),
+        "PYTEST_ADDOPTS": "-p no:asyncio",  # it warns until a project has chosen one of its settings
     }
     process = subprocess.Popen(
         [sys.executable, "-W", "error", str(file)],
