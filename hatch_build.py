@@ -2,8 +2,8 @@
 
 - All Lua files of the Redis engine go into one file, without their comments. Sixty small files compress badly and are
   opened one by one. The loader, `holdfast.engines.redis.script`, fills in both in the same way.
-- Python files lose their comments, and the docstrings of functions that no user calls: private ones, and those of the
-  rules and engines. Every statement stays on its line, for tracebacks and debuggers.
+- Python files lose their comments, and the docstrings of functions that no user calls: private ones, and those of
+  internal modules. Every statement stays on its line, for tracebacks and debuggers.
 - The archive is written again with the highest compression.
 """
 
@@ -24,8 +24,16 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/holdfast/engines/redis/lua")
 BUNDLE = "holdfast/engines/redis/scripts.bundle"
-# Packages whose functions only Holdfast calls. The base classes in `engines` are for the authors of other engines.
-INTERNAL = ("holdfast/rules/", *(f"holdfast/engines/{each}/" for each in ("memory", "sqlite", "files", "redis")))
+# Modules whose functions only Holdfast calls: `help()` of an object that a user holds does not show them. The base
+# classes in `engines` are for the authors of other engines.
+INTERNAL = (
+    "holdfast/rules/",
+    *(f"holdfast/engines/{each}/" for each in ("memory", "sqlite", "files", "redis")),
+    "holdfast/core/keeper/",
+    *(f"holdfast/core/{each}.py" for each in ("client", "resend", "step", "promise", "lease/acquire", "lease/state")),
+    *(f"holdfast/core/queue/{each}.py" for each in ("consumer", "handler_threads", "session", "worker")),
+    *(f"holdfast/{each}.py" for each in ("failpoints", "host", "interrupts", "shared_files")),
+)
 # A comment begins with `-- `; lines that begin with `--@` are filled in by the loader.
 _COMMENT = re.compile(r"\s*--(?:\s.*)?")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import INTERNAL
 from holdfast.engines.redis import script
 from holdfast.engines.redis.scripts import SCRIPTS
 
@@ -137,8 +138,7 @@ class WithoutDocstrings(ast.NodeTransformer):
     """Removes the docstrings of the functions that no user calls, and bodies that consist of `...` alone."""
 
     def __init__(self, name):
-        self.all = name.startswith(("holdfast/rules/", "holdfast/engines/redis/", "holdfast/engines/sqlite/"))
-        self.all = self.all or name.startswith(("holdfast/engines/files/", "holdfast/engines/memory/"))
+        self.all = name.startswith(INTERNAL)
 
     def visit_FunctionDef(self, node):
         self.generic_visit(node)
