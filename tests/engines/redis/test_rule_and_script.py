@@ -95,6 +95,19 @@ WITNESSES = {
         send(1_000_000, "c", WaiterHeartbeat(NAME)), send(2_999_999, "b", WaiterHeartbeat(NAME)),
         send(1_000_001, "b", WaiterHeartbeat(NAME)),
     ],
+    "the first waiter is in doubt": [
+        acquire(0, "a1", 20_000), acquire(0, "b1"), acquire(0, "c1"), send(1_500_000, "c", WaiterHeartbeat(NAME)),
+        send(0, "a", ReleaseLease(NAME, "a1")),
+    ],
+    "the caller would be in doubt": [
+        acquire(0, "a1", 20_000), acquire(0, "b1"), acquire(0, "c1"), send(1_500_000, "c", WaiterHeartbeat(NAME)),
+        send(0, "b", Break(NAME, 0, "stuck")),
+    ],
+    "a client that missed its offer stays in doubt": [
+        acquire(0, "a1", 200), acquire(0, "b1"), acquire(0, "c1"), send(200_000, "c", WaiterHeartbeat(NAME)),
+        send(1_000_000, "c", WaiterHeartbeat(NAME)), acquire(0, "a2"), acquire(0, "c1"),
+        send(0, "c", ReleaseLease(NAME, "c1")),
+    ],
     "a heartbeat removes a silent waiter": [
         acquire(0, "a1", 200), acquire(0, "a2", 200), send(5_000_000, "b", WaiterHeartbeat(NAME)),
         acquire(0, "a1", 200),
