@@ -8,7 +8,7 @@ from counters_twin import APART, MOVE, START_US
 from script_twin import Difference
 
 from holdfast import config
-from holdfast.commands import Break
+from holdfast.commands import Acquire, Break, Busy
 from holdfast.engines.memory.engine import Domain, MemoryStore
 from holdfast.engines.redis.connect import connector_of
 from holdfast.engines.redis.connection_blocking import RedisConnection
@@ -16,6 +16,7 @@ from holdfast.engines.redis.keys import PREFIX
 from holdfast.engines.redis.replies import answered
 from holdfast.engines.redis.resp import packed
 from holdfast.engines.redis.scripts import SCRIPTS, Packer
+from holdfast.rules.trust import DOUBT_MS, NEAR_HEARTBEAT_MS
 
 CLIENTS = ("a", "b", "c")
 # Longer than any program takes: script_twin.py compares when a name is forgotten.
@@ -56,6 +57,24 @@ class Woken:
         self.tokens.append(token)
 
 
+class DoubtingStore(MemoryStore):
+    """The memory engine, with heartbeats that count as long as on Redis, and with clients in doubt."""
+
+    def answer(self, command):
+        answer = self.answer_all((command,), None)[0]
+        if type(command) is Acquire and command.wait and isinstance(answer, Busy):
+            self.domain.alive_until_us[self.client] = self.clock.now_us + NEAR_HEARTBEAT_MS * 1000
+        return answer
+
+    def _moment(self, record, now_us):
+        moment, alive, doubt_us = super()._moment(record, now_us), self.domain.alive_until_us, now_us + DOUBT_MS * 1000
+        offered = {record.holder.client} if record.holder is not None and record.holder.offered else set()
+        trusted = {*record.waiters.clients, *offered} - moment.silent - {self.client}
+        if offered & trusted and record.holder.expires_us <= now_us:
+            alive[record.holder.client] = min(alive[record.holder.client], doubt_us)
+        return moment._replace(doubtful=frozenset(client for client in trusted if alive[client] <= doubt_us))
+
+
 class RegistryTwin:
     """The scripts and the rules of all names of a program."""
 
@@ -79,13 +98,13 @@ class RegistryTwin:
         domain = Domain("twin", clock)
         stores = {}
         for client in CLIENTS:
-            stores[client] = MemoryStore(domain, MEMORY_MS * 1000)
+            stores[client] = DoubtingStore(domain, MEMORY_MS * 1000)
             stores[client].client = client
         for step in program:
             clock.now_us += step.after_us
             store, command = stores[step.client], self._resolved(domain, step.command)
             store.waiter_registry = Woken()
-            rule = store.answer_all((command,), None)[0]
+            rule = store.answer(command)
             script, woken, endless = self._by_script(step.client, command, clock.now_us)
             facts = {
                 "answer": (rule, script),

@@ -73,6 +73,14 @@ PROGRAMS = st.one_of(
 )
 
 WITNESSES = {
+    "the first waiter is in doubt": [
+        change("p"), borrow(0, "a1", 20_000), borrow(0, "b1"), borrow(0, "c1"),
+        send(1_500_000, "c", PoolHeartbeat(NAME)), give_back(0, "a1"),
+    ],
+    "a client that missed its offer stays in doubt": [
+        change("p"), borrow(0, "a1", 200), borrow(0, "b1"), borrow(0, "c1"), send(200_000, "c", PoolHeartbeat(NAME)),
+        send(1_000_000, "c", PoolHeartbeat(NAME)), borrow(0, "a2"), borrow(0, "c1"), give_back(0, "c1"),
+    ],
     "the least recently acquired first": [
         change("p", "q"), borrow(0, "a1"), borrow(1, "b1"), give_back(1, "b1"), give_back(1, "a1"), borrow(1, "c1"),
     ],
@@ -258,7 +266,7 @@ MUTATIONS = [
     Mutation("a waiter that pops gets a published wake-up", "    elseif pops then", "    elseif false then"),
     Mutation("an unconfirmed offer is not repeated", "if not just_offered[token] then wake(client, token, false) end",
              ""),
-    Mutation("waiting records no heartbeat", "    record_heartbeat()\n  elseif place", "  elseif place"),
+    Mutation("waiting records no heartbeat", "    record_heartbeat(NEAR_HEARTBEAT_MS)", ""),
     Mutation("a share is as large as the pool", "math.max(1, math.floor(size * ppm / WHOLE_PPM))", "size"),
     Mutation("a share forgets what was lent", "redis.call('ZREM', base .. ':share:' .. share, name)", "local _ = 0"),
     Mutation("a share does not get returned items", "redis.call('ZADD', base .. ':share:' .. share, int(order), name)",
@@ -267,7 +275,8 @@ MUTATIONS = [
     Mutation("an item of two shares is in one", "all[#all + 1] = share", "all = { share }"),
     Mutation("a leaving item is in a share", "if not load(name)[LEAVING] then", "if true then"),
     Mutation("all_ms is that of the first item", "place or -1, all_ms(), life }", "place or -1, next_ms(), life }"),
-    Mutation("all_ms of a heartbeat is that of the first item", "first or '', all_ms() }", "first or '', next_ms() }"),
+    Mutation("all_ms of a heartbeat is that of the first item", "first or '', all_ms(), near",
+             "first or '', next_ms(), near"),
     Mutation("a cooling item is free at once",
              "until_ms(item[BACK] + (item[STATE] == LENT and item[COOLDOWN] * 1000 or 0))",
              "until_ms(item[BACK])"),
