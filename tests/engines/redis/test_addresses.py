@@ -328,27 +328,41 @@ def test_a_namespace_may_be_an_argument(slow):
         lease.release()
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (redis.Redis(port=1), redis.Redis(port=2)),
-        (redis.Redis(port=1), redis.asyncio.Redis(port=1, db=2)),
-        ("redis://h1", "redis://h1?db=2"),
-        ("redis://h1", "redis://h1?namespace=tenant"),
-        ("redis+sentinel://h1/main", "redis+sentinel://h1/main?db=2"),
-        (Sentinel([("h1", 1)]).master_for("main"), Sentinel([("h1", 1)]).master_for("main", db=2)),
-    ],
-    ids=["servers", "databases of clients", "databases", "tenants", "databases of a service", "of its clients"],
-)
-def test_a_directory_that_is_guarded_elsewhere_is_refused(one, other, tmp_path):
-    """Another server or database is another lock domain: clients of two domains must not share a directory."""
+def refused_directory(directory, one, other):
+    """Mark the directory with one client, let a client of another domain use it, and return the error."""
     with holdfast.connect(one) as client, holdfast.connect(other) as stranger:
-        assert client.domain(tmp_path).id == client.domain(tmp_path).id
+        assert client.domain(directory).id == client.domain(directory).id
         with pytest.raises(DomainMismatch) as refused:
-            stranger.domain(tmp_path)
+            stranger.domain(directory)
     guarded, configured = refused.value.guarded_by, refused.value.configured
     assert guarded != configured
     assert all(url.startswith("redis") and " " not in url for url in (guarded, configured))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda port: redis.Redis(port=port), lambda _: redis.Redis(port=2)),
+        (lambda port: redis.Redis(port=port), lambda port: redis.asyncio.Redis(port=port, db=2)),
+        (lambda port: f"redis://localhost:{port}", lambda port: f"redis://localhost:{port}?db=2"),
+        (lambda port: f"redis://localhost:{port}", lambda port: f"redis://localhost:{port}?namespace=tenant"),
+    ],
+    ids=["servers", "databases of clients", "databases", "tenants"],
+)
+def test_a_directory_that_is_guarded_elsewhere_is_refused(server, one, other, tmp_path):
+    """Another server or database is another lock domain: clients of two domains must not share a directory."""
+    refused_directory(tmp_path, one(server.port), other(server.port))
+
+
+@pytest.mark.parametrize("of_clients", [False, True], ids=["URLs", "clients"])
+def test_a_directory_that_another_database_of_a_service_guards_is_refused(sentinels, of_clients, tmp_path):
+    """The servers of a service change, so its sentinels and its database are the lock domain."""
+    hosts, service = sentinels.url.removeprefix("redis+sentinel://").split("/")
+    hosts = [(host, int(port)) for host, port in (each.split(":") for each in hosts.split(","))]
+    one, other = sentinels.url, f"{sentinels.url}?db=2"
+    if of_clients:
+        one, other = Sentinel(hosts).master_for(service), Sentinel(hosts).master_for(service, db=2)
+    refused_directory(tmp_path, one, other)
 
 
 @pytest.mark.parametrize(
