@@ -67,6 +67,6 @@ REPLIES: dict[str, Callable[[list[Any]], Answer]] = {
     "busy": lambda reply: Busy(reply[1], int(reply[2]), reply[3], None if reply[4] < 0 else reply[4]),
     "refused": lambda reply: Refused(reply[1]),
     "not held": lambda reply: NotHeld(reply[1], reply[2]),
-    "heartbeat": lambda reply: HeartbeatReceived(*reply[1:]),
+    "heartbeat": lambda reply: HeartbeatReceived(reply[1], reply[2], reply[3], near=reply[4] == 1),
     "lease": _info,
 }
