@@ -6,8 +6,8 @@
 -- Returns  nothing; it defines the functions advance, offer, free and so on for the command.
 --
 -- Twin of rules/lease.py: advance, offer. This file writes nothing; lease/commit.lua does. The script reads the whole line
--- only when the first client has gone silent or is in doubt, or `show` lists the line: otherwise a command costs the same for two waiters and for
--- ten thousand.
+-- only when a client has gone silent, the first client is in doubt, or `show` lists the line: otherwise a command costs the
+-- same for two waiters and for ten thousand.
 
 --@const OFFER_MAX_US = rules.lease.OFFER_MAX_US
 --@const DOUBT_MS = rules.trust.DOUBT_MS
