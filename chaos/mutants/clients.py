@@ -39,12 +39,12 @@ def unlock_by_name(_folder: Path) -> None:
     """A late release releases the lease of its present holder."""
 
     def by_name(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        def requested(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
-            return ask_all(self, [_of_whoever_holds(self, command) for command in commands], confirm=confirm)
+        def requested(self: keeper.Keeper, commands: list[Command], **options: Any) -> list[Any]:
+            return ask_all(self, [_of_present_holder(self, command) for command in commands], **options)
 
         return requested
 
-    def _of_whoever_holds(self: keeper.Keeper, command: Command) -> Command:
+    def _of_present_holder(self: keeper.Keeper, command: Command) -> Command:
         if isinstance(command, ReleaseLease):
             with suppress(Unavailable):
                 standing: Any = run(_answer(self._transport, Show(command.name)))
@@ -71,8 +71,8 @@ def renew_after_loss(folder: Path) -> None:
     """The keeper ignores the answer that the lease is not held."""
 
     def stubborn(ask_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        def requested(self: keeper.Keeper, commands: list[Command], *, confirm: bool = False) -> list[Any]:
-            answers = ask_all(self, commands, confirm=confirm)
+        def requested(self: keeper.Keeper, commands: list[Command], **options: Any) -> list[Any]:
+            answers = ask_all(self, commands, **options)
             return [
                 Renewed() if isinstance(command, Renew) and isinstance(answer, NotHeld) else answer
                 for command, answer in zip(commands, answers, strict=True)
