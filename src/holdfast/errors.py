@@ -547,6 +547,9 @@ class Deadlock(HoldfastError):
         )
 
 
+CANDIDATE = "candidate"
+
+
 class Closed(HoldfastError):
     """This client was closed; nothing was started."""
 
@@ -555,4 +558,6 @@ class Closed(HoldfastError):
         self.what = what
 
     def _sentence(self) -> str:
+        if self.what == CANDIDATE:
+            return "this candidate was stopped; make a new leader object"
         return f"this {self.what} is closed; connect again"

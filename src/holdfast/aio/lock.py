@@ -156,7 +156,7 @@ class LeaseGroup(LeaseGroupBase):
         try:
             await self._leave(work_outcome(self._first(), error))
         finally:
-            self._end()
+            self.end()
         return False
 
 
@@ -188,11 +188,19 @@ class LockMany(LockManyBase):
             cancel_on_loss(self._on_loss, *leases)
             return group  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
+            self._block_ended(asyncio.current_task(), leases)
             undo_all(leases)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        group: LeaseGroup = self._block_to_leave(asyncio.current_task())
-        return await group.__aexit__(kind, error, trace)
+        group: LeaseGroup | None = None
+        try:
+            try:
+                group = self._block_to_leave(asyncio.current_task())
+                return await group.__aexit__(kind, error, trace)
+            finally:
+                self._leave_block(asyncio.current_task(), group)
+        finally:
+            self._leave_block(asyncio.current_task(), group)

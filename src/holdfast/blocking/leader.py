@@ -12,6 +12,7 @@ from holdfast.core.lease import leader
 from holdfast.core.lease.lock import LockBase, refuse_coroutine, refuse_unfinished
 from holdfast.core.step import run
 from holdfast.errors import LeaseLost
+from holdfast.host import start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,7 +165,7 @@ class Leading:
 
     def __enter__(self) -> Leader:
         self._outcome.add_done_callback(leader.report_end)
-        threading.Thread(target=self._keep, name="holdfast-leading", daemon=True).start()
+        start_thread(threading.Thread(target=self._keep, name="holdfast-leading", daemon=True), "holdfast")
         return self._leader
 
     def _keep(self) -> None:

@@ -40,7 +40,8 @@ class Lease(LeaseBase):
     def extend(self, ttl: Seconds) -> None:
         """Make the lease last longer; raise `LeaseLost` if it is no longer held.
 
-        `ttl`: the lease lasts at least this many seconds from now, and the same after each renewal.
+        `ttl`: the lease lasts at least this many seconds from now, and the same after each renewal; never less than
+            before.
         """
         run(self.extend_steps(ttl))
 

@@ -160,7 +160,7 @@ class LeaseGroup(LeaseGroupBase):
         try:
             run(self._leave(error))
         finally:
-            self._end()
+            self.end()
         return False
 
 
@@ -191,11 +191,19 @@ class LockMany(LockManyBase):
                 lease.in_block = True
             return group  # noqa: TRY300 - an interrupt may arrive even here
         except BaseException:
+            self._block_ended(threading.get_ident(), leases)
             undo_all(leases)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        group: LeaseGroup = self._block_to_leave(threading.get_ident())
-        return group.__exit__(kind, error, trace)
+        group: LeaseGroup | None = None
+        try:
+            try:
+                group = self._block_to_leave(threading.get_ident())
+                return group.__exit__(kind, error, trace)
+            finally:
+                self._leave_block(threading.get_ident(), group)
+        finally:
+            self._leave_block(threading.get_ident(), group)

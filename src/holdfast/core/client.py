@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from _thread import get_ident
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -102,6 +103,7 @@ class Client:
         self.check_caller: Callable[[], object] | None = None
         self._wakers: list[Waker] = []
         self._closing_hooks: list[Callable[[], object]] = []
+        self._hooks_thread = 0  # the thread that calls the hooks
         self._left: tuple[str, ...] = ()
         self._own_lease_warned_ns = -NEVER_NS
         self._being_closed = False
@@ -169,13 +171,20 @@ class Client:
 
     def _call_hooks(self) -> None:
         """Call the hooks of `on_closing`; an error of one of them is logged, and stops nothing else."""
-        while self._closing_hooks:
-            call = self._closing_hooks.pop(0)
-            try:
-                call()
-            except Exception as error:
-                raise_if_of_signal(error)
-                log.exception("a function of on_closing() failed: %r", call)
+        self._hooks_thread = get_ident()
+        try:
+            while self._closing_hooks:
+                call = self._closing_hooks.pop(0)
+                try:
+                    call()
+                except BaseException as error:  # also SystemExit: the client must not stay half closed
+                    raise_if_of_signal(error)
+                    log.exception("a function of on_closing() failed: %r", call)
+        finally:
+            self._hooks_thread = 0
+
+    def _hooks_run_here(self) -> bool:
+        return self._hooks_thread == get_ident()
 
     def refuse_without(self, capability: Capability, feature: str = "") -> None:
         """Raise `InvalidConfig` if the engine does not declare the capability.
@@ -250,9 +259,11 @@ class Client:
                     self.state = CLOSING
             for lease in self.keeper.live_leases():
                 lease.client_closing()
-            self._call_hooks()
             self.transport.wake_all()
             self._wake_all()
+            if self._hooks_run_here():
+                return self._held_names()  # a hook called close(): the outer call continues when the hook returns
+            self._call_hooks()
             if not first:
                 await self._sleep_until(lambda: self.state is CLOSED, until_ns)
                 return self._left if self.state is CLOSED else self._held_names()

@@ -155,11 +155,13 @@ def renew(record: Record, command: Renew, moment: Moment) -> Step:
         before, record = record, advance(record, moment)
         return Step(record, _not_held(record, command.token, moment), _woken(before, record))
 
-    # An extension may overtake a shorter renewal, which must not shorten the lease. Only a clock that was set back
-    # leaves an end that is further away than the longer of the two ttls.
-    longest_us = moment.now_us + max(holder.ttl_ms, command.ttl_ms) * 1000
-    expires_us = min(max(holder.expires_us, moment.now_us + command.ttl_ms * 1000), longest_us)
-    renewed = holder._replace(ttl_ms=command.ttl_ms, expires_us=expires_us)
+    # An extension may overtake shorter renewals, which must not shorten the lease: as long as its end is further away,
+    # the longer ttl stays. Only a clock that was set back leaves an end beyond both.
+    ttl_ms, expires_us = command.ttl_ms, moment.now_us + command.ttl_ms * 1000
+    if holder.expires_us > expires_us:
+        ttl_ms = max(holder.ttl_ms, ttl_ms)
+        expires_us = min(holder.expires_us, moment.now_us + ttl_ms * 1000)
+    renewed = holder._replace(ttl_ms=ttl_ms, expires_us=expires_us)
     return Step(record._replace(holder=renewed, touched_us=moment.now_us), Renewed())
 
 

@@ -98,6 +98,7 @@ class Keeper:
         self._loss_waker = self._transport.waker()
         self._loss_thread: threading.Thread | None = None  # reports losses during an exchange
         self._watches_losses = False
+        self._loss_guard = threading.Lock()
         self._dropped: deque[tuple[PendingCommand | None, str, int | None]] = deque()
         self.reporter = Reporter(self._observer, self._clock, self._transport.waker(), self._report_idle)
         self._renew_all_now = False  # the engine reported an event: renew every lease now
@@ -344,18 +345,19 @@ class Keeper:
             self._in_exchange = False
 
     def _report_losses_meanwhile(self) -> None:
-        if not self._watches_losses:
-            self._watches_losses = True
-            self._loss_thread = threading.Thread(target=self._report_losses, name="holdfast-losses", daemon=True)
-            try:
-                self._loss_thread.start()
-            except RuntimeError:  # no room for a thread: the keeper reports the losses after the exchange
-                self._loss_thread, self._watches_losses = None, False
+        with self._loss_guard:
+            if not self._watches_losses:
+                self._watches_losses = True
+                self._loss_thread = threading.Thread(target=self._report_losses, name="holdfast-losses", daemon=True)
+                try:
+                    self._loss_thread.start()
+                except RuntimeError:  # no room for a thread: the keeper reports the losses after the exchange
+                    self._loss_thread, self._watches_losses = None, False
         self._loss_waker.wake()
 
     def _report_losses(self) -> None:
         """Report the losses of an exchange that lasts beyond a deadline, until it has ended."""
-        while self._watches_losses:
+        while True:
             while self._in_exchange and not self._stopping:
                 wake_ns = self._clock.now_ns() + _POLL_NS
                 try:
@@ -365,9 +367,10 @@ class Keeper:
                 except BaseException as error:  # no error may end the thread
                     self.reporter.log_error("holdfast: unexpected error in a report of losses", error)
                 run(self._loss_waker.wait(wake_ns))
-            self._watches_losses = False
-            # The keeper may have begun another exchange before that, and started no thread.
-            self._watches_losses = self._in_exchange and not self._stopping
+            with self._loss_guard:  # either this thread sees the next exchange, or that exchange starts another thread
+                if self._stopping or not self._in_exchange:
+                    self._watches_losses = False
+                    return
 
     def _fair_ns(self) -> int:
         """Return how much time an exchange must have, so that a slow network is no reason for it to fail."""
@@ -482,9 +485,12 @@ class Keeper:
         commands = [lease.renew_command(ttl_ms) for lease, ttl_ms in sent]
         late_ns = _end_ns(leases[-1]) if late else None
         answers = self._send_all(commands, confirm=confirm, renews=True, late_ns=late_ns)
+        losses: list[tuple[LeaseCore, str, str]] = []
         for (lease, ttl_ms), answer in zip(sent, answers, strict=True):
             if isinstance(answer, NotHeld):
-                self._not_held(lease, answer, sent_ns)
+                losses.append(self._not_held(lease, answer, sent_ns))
+            elif isinstance(answer, Unavailable) and answer.reason in GONE:
+                losses.append((lease, answer.reason, str(answer)))
             elif isinstance(answer, Unavailable):
                 self._not_renewed(lease, answer)
             elif lease.state is HELD:
@@ -492,22 +498,21 @@ class Keeper:
                 kind = "renewed_late" if left_s * 3 < lease.ttl else "renewed"
                 lease.renewed(sent_ns, ttl_ms)
                 self.reporter.emit(kind, lease.identity.shown, lease.fence_or_none, left_s)
+        if losses:  # together, and after the renewals: the keeper waits for the observer once, and not for each loss
+            lose_all(losses[0][0].client, losses)
         return not all(isinstance(answer, Unavailable) for answer in answers)
 
-    def _not_held(self, lease: LeaseBase, answer: NotHeld, sent_ns: int) -> None:
+    def _not_held(self, lease: LeaseBase, answer: NotHeld, sent_ns: int) -> tuple[LeaseCore, str, str]:
+        """Return the loss of a lease that the engine no longer has: the lease, the reason and the detail."""
         detail = answer.detail
         if answer.reason == LossReason.EXPIRED:
             until_ns = lease.deadline_ns + lease.cooldown_ns
             self._restart_guard.forgotten(lease.identity.resource, lease.fence_or_none, until_ns)
             if sent_ns < lease.deadline_ns:
                 detail = detail or _TOO_EARLY
-        lease.lose(answer.reason, detail)
+        return lease, answer.reason, detail
 
     def _not_renewed(self, lease: LeaseBase, error: Unavailable) -> None:
-        lease.not_renewed(str(error), lease.due_ns)
-        if error.reason in GONE:
-            lease.lose(error.reason, str(error))
-            return
         self._report_trouble("renewal_failed", lease.identity.shown, str(error), lease.fence_or_none)
         lease.not_renewed(str(error), self._clock.now_ns() + self._pause_ns(lease, error))
 

@@ -15,6 +15,7 @@ from holdfast.core.lease.state import HELD, LeaseCore
 from holdfast.core.resend import PATIENT, WIRE_NS, reply_lost, resend, send_confirmed
 from holdfast.core.step import Ready
 from holdfast.errors import (
+    CANDIDATE,
     MOVING,
     PASSING,
     Closed,
@@ -230,10 +231,10 @@ class AcquireSteps(LeaseCore):
         return bool(answer.holder) and Holder.unpacked(answer.holder)[:3] == self.client.holder[:3]
 
     def _refuse_if_withdrawn(self) -> None:
-        """Raise `Closed` if the client closes, or if the caller gave up this acquire from another thread."""
+        """Raise `Closed` if the client closes, or if another thread stopped the candidate that waits."""
         self.client.refuse_if_closing()
         if self.withdrawn:
-            raise Closed
+            raise Closed(CANDIDATE)
 
     def _guarded_until_ns(self, answer: Granted) -> int:
         identity = self.identity

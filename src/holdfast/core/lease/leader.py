@@ -13,6 +13,7 @@ from holdfast.clock import NS_PER_MS, Seconds, timeout_ns
 from holdfast.core.inspection import lease_info
 from holdfast.core.resend import ResendPolicy
 from holdfast.errors import (
+    CANDIDATE,
     PASSING,
     Closed,
     Fenced,
@@ -66,6 +67,8 @@ class Candidacy:
         with self.client.guard:
             if self.entered is not None:
                 raise RuntimeError(f"candidate {self.candidate!r} is in use: make one leader object for each block")
+            if self.stopped:
+                raise Closed(CANDIDATE)
             self.entered = term
 
     def begin(self, term: LeaseBase) -> None:
@@ -92,9 +95,10 @@ class Candidacy:
 
     def stop(self) -> None:
         """Give up the candidacy: end the running term, and withdraw a waiting acquire."""
-        self.stopped = True
+        with self.client.guard:  # `enter` either sees that the candidacy has ended, or leaves its term to withdraw
+            self.stopped = True
+            entered = self.entered
         self.step_down()
-        entered = self.entered
         if entered is not None:
             entered.withdrawn = True
             self.client.transport.wake_all()  # a thread may wait in a command that only this call interrupts
@@ -118,25 +122,25 @@ class KeptLeadership:
             trouble, self.failed = False, None
             try:
                 await lead()
-            except NotAcquired:  # the timeout of the leader object has passed
-                await client.pause(client.clock.now_ns() + KEEP.shortest_ns)
-                continue
-            except (Closed, LeaseLost, Unavailable) as error:
-                if self._raised_by_work(error):
+            except (Closed, LeaseLost, NotAcquired, Unavailable) as error:
+                if self._raised_by_work():
                     raise
-                trouble = not isinstance(error, Closed)
+                trouble = isinstance(error, LeaseLost | Unavailable)
                 if trouble:
                     log.warning("the term of %r in %r ended: %s", candidacy.candidate, candidacy.name, error)
             now_ns = client.clock.now_ns()
             short_terms = 0 if now_ns - began_ns >= self._long_ns else short_terms + 1
-            if trouble or short_terms > 1:
+            if trouble or short_terms > 1:  # also after the timeout of the leader object
                 await client.pause(now_ns + KEEP.pause_ns(min(short_terms, KEEP_DOUBLED_MAX), now_ns))
 
-    def _raised_by_work(self, error: Exception) -> bool:
-        """Return whether the work itself failed. A work that met the loss of its own lease did not."""
-        if isinstance(error, Closed) or self.failed is None:
-            return False
-        return not isinstance(self.failed, LeaseLost | Fenced)
+    def _raised_by_work(self) -> bool:
+        """Return whether the work failed with an error of its own.
+
+        `LeaseLost` and `Fenced` follow from a loss, and `Closed` from the end of the client.
+        """
+        if isinstance(self.failed, Closed):
+            return self._candidacy.client.is_open
+        return self.failed is not None and not isinstance(self.failed, LeaseLost | Fenced)
 
 
 def shown(candidacy: Candidacy) -> str:

@@ -17,7 +17,7 @@ from holdfast.core.lease.release import ReleaseSteps
 from holdfast.core.lease.state import ENDED, HELD, PENDING, LeaseCore
 from holdfast.core.resend import WIRE_NS, resend
 from holdfast.core.step import answer_of
-from holdfast.errors import Unavailable
+from holdfast.errors import LeaseLost, Unavailable
 from holdfast.names import Holder, readable
 
 if TYPE_CHECKING:
@@ -65,8 +65,11 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
             raise self.loss()
 
     async def extend_steps(self, ttl: Seconds) -> None:
-        """Make the lease last at least `ttl` from now, and after each renewal; raise `LeaseLost` if it is not held."""
-        lasts_ms = ttl_ms(ttl)
+        """Make the lease last at least `ttl` from now, and after each renewal; raise `LeaseLost` if it is not held.
+
+        A `ttl` below the present one changes nothing: other threads may rely on the longer one.
+        """
+        lasts_ms = max(ttl_ms(ttl), self.ttl_ms)
         self.check()
         client, sent_ns = self.client, 0
         until_ns = client.clock.now_ns() + WIRE_NS
@@ -89,7 +92,8 @@ class LeaseBase(AcquireSteps, ReleaseSteps):
             answer = await resend(client, send, error, until_ns)
         if isinstance(answer, NotHeld):
             self.lose(answer.reason, answer.detail)
-        elif isinstance(answer, Renewed) and self.state is HELD:
+            raise LeaseLost(readable(self.name), self._fence, answer.reason, detail=answer.detail)
+        if isinstance(answer, Renewed) and self.state is HELD:
             self.extended(sent_ns, lasts_ms)
             client.keeper.wake_by(self.due_ns)
         self.check()

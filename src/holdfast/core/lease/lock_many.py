@@ -66,13 +66,24 @@ class LockManyBase:
         self._entered.setdefault(caller, []).append(group)
 
     def _block_to_leave(self, caller: object) -> Any:
-        """Return the group of the newest block of this thread or task."""
-        if caller not in self._entered:
+        """Return the group of the newest block of this thread or task. Changes nothing."""
+        if not self._entered.get(caller):
             raise RuntimeError(f"{self!r}: this thread or task leaves a block that it has not entered")
-        group = self._entered[caller].pop()
-        if not self._entered[caller]:
-            del self._entered[caller]
-        return group
+        return self._entered[caller][-1]
+
+    def _block_ended(self, caller: object, leases: Iterable[LeaseBase]) -> None:
+        """Record that a block has ended, in any way. Idempotent, because an interrupt may hit the first call."""
+        first = next(iter(leases), None)
+        groups = [group for group in self._entered.get(caller, ()) if not group.has(first)]
+        if groups:
+            self._entered[caller] = groups
+        else:
+            self._entered.pop(caller, None)
+
+    def _leave_block(self, caller: object, group: LeaseGroupBase | None) -> None:
+        group = group or self._block_to_leave(caller)
+        group.end()
+        self._block_ended(caller, group.leases())
 
     def _new_leases(self, caller: int) -> list[LeaseBase]:
         leases = [lock.new_lease() for lock in self._locks]
@@ -98,6 +109,8 @@ class LockManyBase:
 
 class LeaseGroupBase:
     """The leases that `lock_many` acquired, by name."""
+
+    _internal = frozenset(("leases", "has", "end"))
 
     def __init__(self, leases: list[LeaseBase]) -> None:
         self._leases = {lease.name: lease for lease in leases}
@@ -137,7 +150,15 @@ class LeaseGroupBase:
     def _first(self) -> LeaseBase:
         return next(iter(self._leases.values()))
 
-    def _end(self) -> None:
+    def leases(self) -> list[LeaseBase]:
+        """Return the leases."""
+        return list(self._leases.values())
+
+    def has(self, lease: LeaseBase | None) -> bool:
+        """Return whether the lease is one of this group's."""
+        return lease is not None and self._leases.get(lease.name) is lease
+
+    def end(self) -> None:
         """Let the keeper finish what an interrupted release has left."""
         for lease in self._leases.values():
             lease.end()

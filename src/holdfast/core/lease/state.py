@@ -90,7 +90,7 @@ class LeaseCore:
     state: LeaseState = ENDED  # until `__init__` has finished: an interrupted `__init__` makes no lease
     caller = 0  # the id of the thread or task that acquired the lease, if it is the lease of a lock
     in_block = False  # true while an open block holds the lease: only the same thread or task ends it
-    withdrawn = False  # true once the caller has given up its acquire from another thread
+    withdrawn = False  # true once another thread has stopped the candidate that waits for this lease
     delivered = False  # true once a caller has the lease; before that, an error undoes the lease
     _unit = "item"  # of a pool; for errors
     since_ns = 0
@@ -295,7 +295,7 @@ class LeaseCore:
         """
         if isinstance(answer, NotHeld):
             self.lose(answer.reason, answer.detail, since=RELEASING)
-            raise self.loss()
+            raise LeaseLost(readable(self.name), self._fence, answer.reason, detail=answer.detail)
         client = self.client
         self.state = ENDED
         if self._wakers:
@@ -334,7 +334,9 @@ class LeaseCore:
 
     def loss(self) -> LeaseLost:
         """Return the error for a holder that can no longer trust the lease."""
-        reason, detail = self._loss_cause if self.loss_reason else (LossReason.RELEASED, "")
+        reason, detail = self._loss_cause
+        if not reason:  # released; or lost, and a blocked signal handler keeps this thread from recording the loss
+            reason, detail = (LossReason.RELEASED, "") if self.state is ENDED else (LossReason.EXPIRED, self._trouble)
         return LeaseLost(readable(self.name), self._fence, reason, detail=detail)
 
     def client_closing(self) -> None:

@@ -103,6 +103,29 @@ def test_hooks_run_at_the_beginning_of_close(face, caplog):
         face.connect().on_closing("not callable")
 
 
+def test_a_hook_may_close_the_client_exit_or_wait_for_a_waiter(face):
+    """Waiters end before the hooks run; a hook that calls `close()` or exits leaves no client half closed."""
+    client, holder = face.connect(), face.connect()
+    calls = []
+
+    def leave():
+        raise SystemExit
+
+    with holder.lock("x"):
+        waiting = face.start(lambda: client.lock("x").acquire())
+        until_waiters(holder, "x", 1)
+        if face.kind == "blocking":
+            client.on_closing(lambda: calls.append(type(waiting.error(5))))
+            client.on_closing(lambda: calls.append(client.close(timeout=5)))
+        client.on_closing(leave)
+        client.on_closing(lambda: calls.append("last"))
+        began = time.monotonic()
+        assert client.close(timeout=5) == ()
+        assert time.monotonic() - began < 2
+    assert calls == ([Closed, (), "last"] if face.kind == "blocking" else ["last"])
+    assert client._client.state == "closed"
+
+
 def test_close_says_what_it_waits_for_and_what_it_abandons(face, caplog):
     """The log names the leases, so that an operator sees why a shutdown takes long."""
     client = face.connect()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from holdfast import LeaseLost, NotFound, NotOwner
+from holdfast import Closed, LeaseLost, NotAcquired, NotFound, NotOwner
 from holdfast.commands import Acquire, ReleaseLease, Renew
 from holdfast.testing import eventually
 from holdfast.testing.conformance.faces import together, until_waiters
@@ -197,6 +197,31 @@ def test_an_error_of_the_work_ends_keep_and_reaches_the_caller(face):
         client.leader("x").keep(work)
     assert len(calls) == 1
     assert client.show("x").holder is None
+
+
+@pytest.mark.parametrize("error", [NotAcquired("inner"), Closed()], ids=["NotAcquired", "Closed"])
+def test_an_error_of_another_lock_in_the_work_ends_keep(face, error):
+    """The work's own `NotAcquired` or `Closed` must not look like the timeout or the end of the election."""
+    calls = []
+
+    def work(term):
+        calls.append(term.fence)
+        raise error
+
+    with pytest.raises(type(error)):
+        face.connect().leader("x").keep(work)
+    assert len(calls) == 1
+
+
+def test_a_stopped_candidate_stands_no_more(face):
+    """`stop` may come before the candidate begins to wait: it must not wait then."""
+    client, other = face.connect(), face.connect()
+    leader = client.leader("x", candidate="ann")
+    leader.stop()
+    with other.lock("x"), pytest.raises(Closed, match="this candidate was stopped"):
+        leader.run(lambda term: term.fence)
+    with client.lock("y") as lease:
+        lease.check()
 
 
 def test_leading_keeps_a_candidate_during_a_block(face):

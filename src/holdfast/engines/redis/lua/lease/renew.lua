@@ -21,11 +21,16 @@ if holder_token ~= ARGV[3] or expires <= now or offered then
   return refusal
 end
 
--- An extension may overtake a shorter renewal, which must not shorten the lease. Only a clock that was set back leaves
--- an end that is further away than the longer of the two ttls.
-local longest = now + math.max(ttl, tonumber(ARGV[4])) * 1000
-ttl = tonumber(ARGV[4])
-expires = math.min(math.max(expires, now + ttl * 1000), longest)
+-- An extension may overtake shorter renewals, which must not shorten the lease: as long as its end is further away, the
+-- longer ttl stays. Only a clock that was set back leaves an end beyond both.
+local renewed_ttl = tonumber(ARGV[4])
+if expires > now + renewed_ttl * 1000 then
+  ttl = math.max(ttl, renewed_ttl)
+  expires = math.min(expires, now + ttl * 1000)
+else
+  ttl = renewed_ttl
+  expires = now + ttl * 1000
+end
 freeing = true
 --@inline lease/write.lua
 return now
