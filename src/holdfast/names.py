@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.interrupts import raise_if_of_signal
-from holdfast.text import DEPTH_MAX, is_deep
+from holdfast.text import DEPTH_MAX, is_deep, size_of
 
 NAME_MAX_BYTES = 512
 LABEL_MAX = 200
@@ -140,12 +140,12 @@ def this_process(label: str = "", info: dict[str, Any] | None = None) -> Holder:
         size = len(json.dumps(info, ensure_ascii=False).encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise_if_of_signal(error)
-        raise InvalidConfig("info", info, "it must be a dictionary that JSON can encode") from None
+        raise InvalidConfig("info", size_of(info), "it must be a dictionary that JSON can encode") from None
     if size > INFO_MAX_BYTES or not isinstance(info, dict | None) or is_deep(info):
         rule = (
             f"it must be a dictionary of at most {INFO_MAX_BYTES} bytes as JSON, nested at most {DEPTH_MAX} levels deep"
         )
-        raise InvalidConfig("info", info, rule)
+        raise InvalidConfig("info", size_of(info), rule)
 
     pid = os.getpid()
     return Holder(_host(), pid, _process_start(pid), label, dict(info or {}))

@@ -333,3 +333,33 @@ def test_readiness_at_a_route_answers_without_a_redirect(make):
 
     assert asyncio.run(statuses("memory://")) == 200
     assert asyncio.run(statuses("redis://127.0.0.1:1")) == 503
+
+
+def test_wrong_arguments_are_refused_when_the_application_is_built():
+    """A misspelt URL or a missing slash must not wait for the first request, or turn deduplication off silently."""
+    connection = Connection("memory://")
+    for wrong in (
+        lambda: Connection("redis//h"),
+        lambda: Readiness("redis://h"),
+        lambda: RateLimit(plain, "redis://h", RATE, name="all"),
+        lambda: RateLimit(plain, connection, RATE, name="all", key="ip"),
+        lambda: Webhook(plain, connection, "github", path="/hook", name="all"),
+        lambda: Webhook(plain, connection, content, path="hook", name="all"),
+    ):
+        with pytest.raises(InvalidConfig):
+            wrong()
+
+
+def test_a_key_that_is_no_text_is_refused_with_the_rule():
+    """A user id is often a number; Python's own error would not help."""
+    app = RateLimit(plain, connection := Connection("memory://"), RATE, name="all", key=lambda _scope: 42)
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            try:
+                await client.get("/")
+            finally:
+                await connection.close()
+
+    with pytest.raises(InvalidConfig, match="must be text or None"):
+        asyncio.run(ask())

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from holdfast import aio
-from holdfast.errors import InvalidName
+from holdfast.config import settings
+from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.names import checked_name, name_of
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -48,6 +49,7 @@ class Connection:
     """
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
+        settings(url, namespace=options.get("namespace"))  # a wrong URL is an error now, not at the first request
         self._url = url
         self._options = options
         self._opening: asyncio.Task[aio.Holdfast] | None = None
@@ -75,6 +77,9 @@ class Middleware:
     """An ASGI application around another one; it closes the connection when the server stops."""
 
     def __init__(self, app: App, connection: Connection) -> None:
+        if not isinstance(connection, Connection):
+            kind = type(connection).__name__
+            raise InvalidConfig("connection", kind, 'it must be a Connection, such as Connection("redis://host")')
         self._app = app
         self._connection = connection
 

@@ -30,7 +30,7 @@ from holdfast.contrib.asgi.connection import (
     digest,
     header,
 )
-from holdfast.errors import Closed, Unavailable
+from holdfast.errors import Closed, InvalidConfig, Unavailable
 from holdfast.rules.limit import rates
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def by_header(name: str, verify: Callable[[str], Text]) -> Callable[[Scope], Awa
 
 
 async def _resolved(text: Text) -> str | None:
-    return text if text is None or isinstance(text, str) else await text
+    found = text if text is None or isinstance(text, str) or not hasattr(text, "__await__") else await text
+    if not isinstance(found, str | None):
+        raise InvalidConfig("key", type(found).__name__, "the key of a request must be text or None: use str()")
+    return found
 
 
 def _fit(key: str) -> str:
@@ -114,6 +117,8 @@ class RateLimit(Middleware):
         self._rate = rate
         self._slow = slow if slow is None or rates(slow) else None
         self._delay = seconds_of(delay, setting="delay")
+        if not callable(key):
+            raise InvalidConfig("key", key, "it must be callable with the scope, such as by_address")
         self._key = key
         self._exempt = exempt
         self._name = checked(name)

@@ -27,7 +27,7 @@ from holdfast.contrib.asgi.connection import (
     digest,
     header,
 )
-from holdfast.errors import Closed, LeaseLost, NotAcquired, Unavailable
+from holdfast.errors import Closed, InvalidConfig, LeaseLost, NotAcquired, Unavailable
 
 _BODY_MAX = 25 * 1024 * 1024
 _FAILED = 400
@@ -65,6 +65,10 @@ class Webhook(Middleware):
         largest: int = _BODY_MAX,
     ) -> None:
         super().__init__(app, connection)
+        if not callable(recipe):
+            raise InvalidConfig("recipe", recipe, "it must be callable with the scope and the body, such as github")
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise InvalidConfig("path", path, "it must begin with /, as the path of a request does")
         self._recipe = recipe
         self._path = path.rstrip("/")
         self._name = checked(name)

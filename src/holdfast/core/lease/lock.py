@@ -185,6 +185,8 @@ class LockBase:
 
     async def _is_locked(self) -> bool:
         """Return whether an acquire would have to wait now."""
+        if "{" in self.name and self._template:
+            refuse_unfilled(self.name)
         info = await lease_info(self._client, self.name)
         return info.holder is not None or bool(info.waiters)
 
@@ -339,6 +341,12 @@ def name_from_arguments(template: str, work: Callable[..., Any]) -> Callable[[tu
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         filled = [field.format(**bound.arguments) for field in fields]
+        for field, value in zip(fields, filled, strict=True):
+            if value.startswith("<") and " at 0x" in value:
+                rule = (
+                    f"the text of {field} is an address in memory, which no two objects share: name a field of it"
+                )
+                raise InvalidName(template, rule)
         filled[:-1] = [value.translate(escapes) for value in filled[:-1]]
         return checked_name("".join(part for pair in zip(texts, [*filled, ""], strict=True) for part in pair))
 

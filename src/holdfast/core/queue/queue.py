@@ -46,6 +46,7 @@ from holdfast.engines import Capability
 from holdfast.errors import MOVING, InvalidConfig, QueueFull, Unavailable
 from holdfast.names import Holder, checked_name, new_token
 from holdfast.rules.queue.consistency import check_pages
+from holdfast.text import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -334,7 +335,7 @@ def checked_bodies(bodies: Iterable[Any]) -> Iterable[Any]:
     if not isinstance(bodies, str | bytes | dict):
         with suppress(TypeError):
             return iter(bodies)
-    raise InvalidConfig("bodies", bodies, "it must be a list of bodies, not one")
+    raise InvalidConfig("bodies", size_of(bodies), "it must be a list of bodies, not one")
 
 
 async def all_stats(client: Client, names: Sequence[str]) -> list[QueueStats]:

@@ -460,3 +460,12 @@ def test_one_heartbeat_covers_any_number_of_messages(timed):
         assert not messages[-1].lost
     assert wire.commands((Join,)) == []
     assert len(wire.commands(Leave)) == 1
+
+
+def test_one_body_in_place_of_a_list_is_refused_without_being_shown(face):
+    """A text is a list of characters and a dictionary one of keys: the mistake must not pass, nor show the payload."""
+    queue = face.connect().queue("jobs")
+    for body in ("password hunter2", {"pin": "hunter2"}, b"hunter2"):
+        with pytest.raises(InvalidConfig, match="list of bodies") as refusal:
+            queue.publish_many(body)
+        assert "hunter2" not in str(refusal.value)

@@ -389,3 +389,30 @@ def test_text_above_its_maximum_is_refused_before_any_command(face, text):
     assert {what: refused.get(what) for what in uses if not isinstance(refused.get(what), str)} == {}
     assert {what: line for what, line in refused.items() if len(line) > 700 or not is_plain(line)} == {}
     assert wire.commands() == []
+
+
+@pytest.mark.finding("T7")
+def test_an_object_without_a_text_of_its_own_makes_no_name(face):
+    """The text of a plain object is its address: two calls with equal objects would not exclude each other."""
+    client = face.connect()
+
+    @client.lock("orders/{order}")
+    def ship(order):
+        return order
+
+    with pytest.raises(InvalidName, match="address in memory"):
+        ship(object())
+    assert ship(42) == 42
+    with pytest.raises(InvalidName):
+        client.lock("report/{day}").locked()
+
+
+def test_an_error_about_a_wrong_argument_shows_no_body_and_no_info(face):
+    """A program that passes one body instead of a list must not find it in its log."""
+    for wrong in (
+        lambda: face.connect(info={"password": object(), "pin": "hunter2"}),
+        lambda: face.connect(info="hunter2" * 1000),
+    ):
+        with pytest.raises(InvalidConfig) as refusal:
+            wrong()
+        assert "hunter2" not in str(refusal.value)
