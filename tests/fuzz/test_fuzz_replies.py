@@ -6,12 +6,14 @@ import threading
 
 import hiredis
 import pytest
+from cli_runner import run_tool
 from fuzzing import MIB, VALUES, bounded, fuzz
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import holdfast
 from holdfast import HoldfastError, aio
+from holdfast.cli.codes import UNAVAILABLE
 from holdfast.commands import Answer
 from holdfast.engines.redis import cluster, redirects, replies, server_info
 from holdfast.engines.redis.connect import reply_error
@@ -131,6 +133,8 @@ class Nonsense:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listening.getsockname()[1]}?socket_timeout=0.2"
         self.answer = b""
+        self.closes = True  # the connection, after an answer to a script
+        self.known = {b"CLIENT": b"+OK\r\n", b"INFO": b"$10\r\nrun_id:abc\r\n", b"GET": b"$1\r\n2\r\n"}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -147,14 +151,13 @@ class Nonsense:
             while data := _received(connected):
                 reader.feed(data)
                 while (command := reader.gets()) is not False:
-                    known = {b"CLIENT": b"+OK\r\n", b"INFO": b"$10\r\nrun_id:abc\r\n", b"GET": b"$1\r\n2\r\n"}
                     word = command[0] if isinstance(command, list) else b""
-                    answer = known.get(word, self.answer)
+                    answer = self.known.get(word, self.answer)
                     try:
                         connected.sendall(answer)
                     except OSError:
                         return
-                    if not answer or word not in known:
+                    if not answer or (self.closes and word not in self.known):
                         return
 
     def close(self):
@@ -194,6 +197,23 @@ def test_a_caller_of_a_server_that_answers_nonsense_gets_unavailable(nonsense, f
     seen = blocking(nonsense.url) if face == "blocking" else asyncio.run(awaited(nonsense.url))
     assert len(seen) == 2
     assert [error for error in seen if not isinstance(error, HoldfastError)] == []
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+@pytest.mark.parametrize("answer", [b"*1\r\n+x\r\n", b"$4\r\njunk\r\n", b":1\r\n"])
+def test_a_server_that_answers_nonsense_about_its_names_has_no_empty_list(nonsense, monkeypatch, face, answer):
+    """A reply that is no answer is no damaged record of one name, which the list would leave out."""
+    monkeypatch.setitem(nonsense.known, b"SCAN", b"*2\r\n$1\r\n0\r\n*1\r\n$7\r\nhf2:{x}\r\n")
+    monkeypatch.setattr(nonsense, "closes", False)
+    nonsense.answer = answer
+
+    seen = blocking(nonsense.url) if face == "blocking" else asyncio.run(awaited(nonsense.url))
+    listed = run_tool("ls", "--url", nonsense.url)
+
+    assert [(type(error), error.reason) for error in seen] == [(holdfast.Unavailable, "corrupt")] * 2
+    assert seen[0].outcome == "unknown"
+    assert listed.returncode == UNAVAILABLE, listed.stdout
+    assert "is no answer to it" in listed.stderr
 
 
 def blocking(url):

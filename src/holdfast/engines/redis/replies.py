@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from holdfast.commands import Acquire, Answer, BeginOnce, ClaimEntry, Granted
 from holdfast.commands.queue import Delivery, Join, StoredMessage
 from holdfast.engines.redis import counters, lease, pool, queue, registry
-from holdfast.errors import UNKNOWN, UnreadableRecord
+from holdfast.errors import UNKNOWN, Unavailable, UnavailableReason
 from holdfast.rules.lease_record import FENCE_MAX
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def answered(kind: type, reply: Any) -> Answer:
         answer = _replies_to(kind)[reply[0]](reply)
         _check(answer)
     except _UNREADABLE as error:
-        # The server may have applied the command. A second copy would get the same reply.
+        # The server may have applied the command. A second copy would get the same reply. The error is no
+        # `UnreadableRecord`: the server may be no Redis at all, so it says nothing about the record of one name.
         detail = f"the reply to {kind.__name__} is no answer to it: {type(error).__name__}"
-        raise UnreadableRecord("redis", detail=detail, outcome=UNKNOWN) from error
+        raise Unavailable("redis", UnavailableReason.CORRUPT, detail, UNKNOWN) from error
     return answer
 
 
@@ -54,7 +55,10 @@ def _fence(fence: int) -> int:
 
 @cache
 def _replies_to(kind: type) -> dict[str, Callable[[list[Any]], Answer]]:
-    """Return the replies that the text of the command's script has."""
+    """Return the readers of the replies that this command's script can send.
+
+    A reply's first word is in the text of a script that can send it.
+    """
     from holdfast.engines.redis.scripts import SCRIPTS  # noqa: PLC0415 - it imports this package's features too
 
     return {first: read for first, read in _REPLIES.items() if f"'{first}'" in SCRIPTS[kind].text}
