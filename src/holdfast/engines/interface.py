@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 Reply: TypeAlias = "Answer | Unavailable"
 
+# How many commands the Redis engine writes to a server at once. The keeper renews leases in batches of this size: with
+# a larger batch, the second write would only have the time that the first write leaves.
+COMMANDS_PER_WRITE = 500
+
 
 class Scope(StrEnum):
     """How far the leases of an engine reach at most; the promise of an opened engine may be narrower."""

@@ -10,7 +10,7 @@ from redis_faces import ACQUIRES, calls_of, lengthy
 import holdfast
 from holdfast.commands import Acquire, Granted, ReleaseLease, Renew, Renewed
 from holdfast.core.step import run
-from holdfast.engines.redis.routing import COMMANDS_PER_WRITE
+from holdfast.engines.interface import COMMANDS_PER_WRITE
 from holdfast.testing import eventually
 
 MANY = 3000

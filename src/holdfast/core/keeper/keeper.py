@@ -31,6 +31,7 @@ from holdfast.core.lease.state import HELD, LOSING, LOST, PENDING, lose_all
 from holdfast.core.promise import PromiseWatch
 from holdfast.core.resend import KEEPER, WIRE_NS
 from holdfast.core.step import run
+from holdfast.engines.interface import COMMANDS_PER_WRITE
 from holdfast.errors import GONE, PASSING, LossReason, Unavailable, UnavailableReason
 from holdfast.host import start_thread
 from holdfast.rules import trust
@@ -46,11 +47,9 @@ if TYPE_CHECKING:
 _RETRY_NS = KEEPER.shortest_ns
 _CONFIRM_NS = 500 * NS_PER_MS
 _RETRY_MIN_NS = 10 * NS_PER_MS
-# An exchange has at least this much time, or several times the usual one. A lease with less time than two of them is
-# nearly lost.
-_FAIR_MIN_NS, _FAIR_MAX_NS, _FAIR_TIMES = 300 * NS_PER_MS, WIRE_NS // 2, 4
-# One write to a server: a larger batch would leave its second write the rest of the time of the first.
-_BATCH = 500
+# The shortest time limit of an exchange: `_LIMIT_FACTOR` times the usual duration, within these bounds. A lease that
+# has less than twice this time left is nearly lost.
+_LIMIT_MIN_NS, _LIMIT_MAX_NS, _LIMIT_FACTOR = 300 * NS_PER_MS, WIRE_NS // 2, 4
 _TOO_EARLY = "before its ttl was over: the engine has forgotten it, or its clock has jumped"
 _JOIN_S = 1.0
 _IDLE_MAX_NS = 10 * NS
@@ -302,15 +301,21 @@ class Keeper:
                 self.promise_watch.watch(now_ns, bound_ns)
 
     def _send_all(
-        self, commands: list[Command], *, confirm: bool = False, renews: bool = False, late_ns: int | None = None
+        self,
+        commands: list[Command],
+        *,
+        confirm: bool = False,
+        renews: bool = False,
+        nearly_lost_ns: int | None = None,
     ) -> list[Reply]:
         """Send the commands; return an answer or an error for each. Never raises.
 
-        `renews`: the commands are renewals. `late_ns`: the last deadline of the leases, if they are nearly lost.
+        `renews`: the commands are renewals. `nearly_lost_ns`: the latest deadline among the leases, if they are nearly
+        lost; otherwise `None`.
         """
         began_ns = self._clock.now_ns()
         try:
-            with self._exchange(renews=renews, late_ns=late_ns) as bound_ns:
+            with self._exchange(renews=renews, nearly_lost_ns=nearly_lost_ns) as bound_ns:
                 if confirm:
                     answers = run(self._transport.confirm(commands, min(bound_ns, began_ns + _CONFIRM_NS)))
                 else:
@@ -329,12 +334,15 @@ class Keeper:
         return answers
 
     @contextmanager
-    def _exchange(self, *, renews: bool = False, late_ns: int | None = None) -> Iterator[int]:
-        """Return until when an exchange may last. If a deadline may pass before, the other thread reports that loss."""
+    def _exchange(self, *, renews: bool = False, nearly_lost_ns: int | None = None) -> Iterator[int]:
+        """Enter an exchange, and yield the time at which it must end.
+
+        If a lease may expire earlier, start the thread that reports losses during the exchange.
+        """
         bound_ns, first_ns = self._bound_ns(renews=renews)
-        if late_ns is not None:
-            now_ns, fair_ns = self._clock.now_ns(), self._fair_ns()
-            bound_ns = now_ns + max(fair_ns // 2, min(fair_ns, (late_ns - now_ns) // 2))
+        if nearly_lost_ns is not None:
+            now_ns, shortest_ns = self._clock.now_ns(), self._shortest_limit_ns()
+            bound_ns = now_ns + max(shortest_ns // 2, min(shortest_ns, (nearly_lost_ns - now_ns) // 2))
         self._in_exchange = True
         try:
             # Connecting may take as long again as the exchange.
@@ -372,9 +380,9 @@ class Keeper:
                     self._watches_losses = False
                     return
 
-    def _fair_ns(self) -> int:
-        """Return how much time an exchange must have, so that a slow network is no reason for it to fail."""
-        return min(_FAIR_MAX_NS, max(_FAIR_MIN_NS, _FAIR_TIMES * self._usual_ns))
+    def _shortest_limit_ns(self) -> int:
+        """Return the shortest time limit of an exchange, so that a slow network is no reason for it to fail."""
+        return min(_LIMIT_MAX_NS, max(_LIMIT_MIN_NS, _LIMIT_FACTOR * self._usual_ns))
 
     def _retire(self, now_ns: int) -> bool:
         """End the thread and its connections, unless new work has arrived."""
@@ -441,7 +449,7 @@ class Keeper:
         return left
 
     def _report_trouble(self, kind: str, name: str, why: str, fence: int | None = None) -> None:
-        self.reporter.emit(kind, name, fence, detail=why, lines=self._outages.lines(kind, self._clock.now_ns()))
+        self.reporter.emit(kind, name, fence, detail=why, count=self._outages.count(kind, self._clock.now_ns()))
 
     def _try_again(self, pending: PendingCommand, error: Unavailable) -> bool:
         """Return whether to send the command again.
@@ -462,29 +470,29 @@ class Keeper:
         failed = False
         for confirm in (False, True):
             leases = sorted((lease for lease in due if lease.confirm is confirm), key=_end_ns)
-            late_ns = now_ns + 2 * self._fair_ns()
-            late = bisect_left(leases, late_ns, key=_end_ns)
-            # The most urgent leases come first, in batches: a late lease must neither delay nor limit all others.
-            for group, apart in ((leases[:late], True), (leases[late:], False)):
-                for start in range(0, len(group), _BATCH):
-                    answered = self._renew_batch(group[start : start + _BATCH], confirm=confirm, late=apart)
+            at = bisect_left(leases, now_ns + 2 * self._shortest_limit_ns(), key=_end_ns)
+            # The most urgent leases come first, in batches: a nearly lost lease must not delay or limit the others.
+            for group, nearly_lost in ((leases[:at], True), (leases[at:], False)):
+                for start in range(0, len(group), COMMANDS_PER_WRITE):
+                    batch = group[start : start + COMMANDS_PER_WRITE]
+                    answered = self._renew_batch(batch, confirm=confirm, nearly_lost=nearly_lost)
                     self._report_expired()
                     if answered and failed:  # the server is back: the next round begins with the most urgent leases
                         self._renew_all_now = every
                         return
                     failed = failed or not answered
 
-    def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool, late: bool) -> bool:
+    def _renew_batch(self, leases: list[LeaseBase], *, confirm: bool, nearly_lost: bool) -> bool:
         """Renew these leases in one exchange, and apply each answer to its lease; return false if there was none.
 
-        `late`: they are nearly lost.
+        `nearly_lost`: they are nearly lost.
         """
         sent_ns = self._clock.now_ns()
         # The holder trusts the lease for the ttl in the command, even if another thread changes the ttl of the lease.
         sent = [(lease, lease.ttl_ms) for lease in leases]
         commands = [lease.renew_command(ttl_ms) for lease, ttl_ms in sent]
-        late_ns = _end_ns(leases[-1]) if late else None
-        answers = self._send_all(commands, confirm=confirm, renews=True, late_ns=late_ns)
+        nearly_lost_ns = _end_ns(leases[-1]) if nearly_lost else None
+        answers = self._send_all(commands, confirm=confirm, renews=True, nearly_lost_ns=nearly_lost_ns)
         losses: list[tuple[LeaseCore, str, str]] = []
         for (lease, ttl_ms), answer in zip(sent, answers, strict=True):
             if isinstance(answer, NotHeld):
@@ -543,24 +551,24 @@ class Keeper:
                     self._inbox.append(PendingCommand(undo, now_ns + NS, name))
 
     def _bound_ns(self, *, renews: bool) -> tuple[int, int]:
-        """Return until when an exchange may last, and the first deadline.
+        """Return the time limit of an exchange, and the earliest deadline of a held lease.
 
-        After an exchange without an answer, every lease must have time for a second one, on a fresh connection or with
-        another server. A lease that is nearly lost has no time for two: it limits an exchange to a fair time, and
-        renewals of other leases not at all.
+        The limit leaves every lease time for a second exchange, on a fresh connection or with another server. A nearly
+        lost lease has no time for two: it reduces the limit to `_shortest_limit_ns`, and does not reduce the limit of
+        other leases' renewals.
         """
         now_ns = self._clock.now_ns()
-        bound_ns, fair_ns, first_ns = now_ns + WIRE_NS, now_ns + self._fair_ns(), NEVER_NS
+        bound_ns, shortest_ns, first_ns = now_ns + WIRE_NS, now_ns + self._shortest_limit_ns(), NEVER_NS
         for lease in self.live_leases():
             end_ns = _end_ns(lease)
             if lease.state is HELD and end_ns > now_ns:
                 first_ns = min(first_ns, end_ns)
                 latest_ns = (max(now_ns, lease.due_ns) + end_ns) // 2
                 if latest_ns < bound_ns:
-                    if latest_ns >= fair_ns:
+                    if latest_ns >= shortest_ns:
                         bound_ns = latest_ns
                     elif not renews:
-                        bound_ns = fair_ns
+                        bound_ns = shortest_ns
         return bound_ns, first_ns
 
     def _deliver_for(self, lease: LeaseCore, command: Command) -> None:

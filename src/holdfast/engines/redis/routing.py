@@ -14,6 +14,7 @@ import hiredis
 
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Acquire, ReleaseLease, Renew
+from holdfast.engines.interface import COMMANDS_PER_WRITE
 from holdfast.engines.redis.connect import reply_error
 from holdfast.engines.redis.keys import record_key
 from holdfast.engines.redis.layout import writes
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from holdfast.engines.redis.server_identity import ServerIdentity
     from holdfast.engines.redis.topology import Node
 
-COMMANDS_PER_WRITE = 500
 _STEP_S = 0.1
 _LEAST_S = 0.01
 # A server that had less time than this to answer does not count as failed.

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from holdfast.clock import NS, SYSTEM
 from holdfast.commands import Granted, Renewed
 from holdfast.commands.queue import Published
+from holdfast.engines.interface import COMMANDS_PER_WRITE
 from holdfast.engines.redis.promise import promised_by_all, without_layout_check
 from holdfast.engines.redis.redirects import Redirected
 from holdfast.engines.redis.routing import (
-    COMMANDS_PER_WRITE,
     NOT_SENT,
     PAUSE_MAX_S,
     PAUSE_S,
