@@ -146,3 +146,4 @@ def test_the_error_survives_pickling(tmp_path):
 
     assert (str(copy), copy.filename) == (str(caught.value), str(tmp_path / "file"))
     assert "remove it if no program needs it" in str(copy)
+    assert pickle.loads(pickle.dumps(UntrustedFile("x", "why", planted=True))).planted

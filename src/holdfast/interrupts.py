@@ -48,7 +48,8 @@ def raise_if_of_signal(error: BaseException) -> None:
 def is_of_signal(error: BaseException) -> bool:
     """Return whether a signal raised this error: in a handler of the program, or as Python's own answer to Ctrl-C.
 
-    Python's own handler has no frame. But no signal strikes at a `raise` statement, so any other place shows it.
+    Python's own handler for Ctrl-C has no frame. Python runs no signal handler at a `raise` instruction, so a
+    `KeyboardInterrupt` from any other instruction came from the signal.
     """
     if error_of_signal(error) is not None:
         return True
@@ -79,7 +80,7 @@ def _is_running(frame: FrameType, catcher: FrameType | None) -> bool:
     return catcher is frame
 
 
-class suppress(contextlib.suppress):  # noqa: N801 - as in the standard library
+class suppress_unless_signal(contextlib.suppress):  # noqa: N801 - named as the class of the standard library
     """Suppress these errors, except an error that a signal handler of the program raised."""
 
     def __exit__(

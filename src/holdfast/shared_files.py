@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.host import NETWORK, filesystem
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.names import new_token
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 _PRIVATE = 0o600
-_TRIES, _NAP_S = 25, 0.02
+_TRIES, _PAUSE_S = 25, 0.02
 
 
 class UntrustedFile(PermissionError):
-    """A file that this process does not use; `planted`: because an untrusted user owns it or may change it."""
+    """A file that this process refuses to use. `planted`: true if an untrusted user owns the file or may change it."""
 
     def __init__(self, path: str, why: str, *, planted: bool = False) -> None:
         super().__init__(errno.EPERM, why, path)
         self.planted = planted
 
-    def __reduce__(self) -> tuple[type[UntrustedFile], tuple[str, str]]:
-        return UntrustedFile, (self.filename, self.strerror or "")
+    def __reduce__(self) -> tuple[type[UntrustedFile], tuple[str, str], dict[str, bool]]:
+        return UntrustedFile, (self.filename, self.strerror or ""), {"planted": self.planted}
 
 
 class Folder:
@@ -255,13 +255,13 @@ class Folder:
 
     def remove_tree(self, name: str) -> None:
         """Remove a directory with all its content, or a file; follow no link, and raise no error."""
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             self.remove(name)
         shutil.rmtree(name, ignore_errors=True, dir_fd=self.descriptor)
 
     def drop_folder(self, name: str, files: Iterable[str]) -> None:
         """Remove a directory with these files, if it contains nothing else; raise no error."""
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             drop_folder(name, self.descriptor, files)
 
     def sync(self) -> None:
@@ -383,28 +383,29 @@ def drop_folder(name: str, parent: int, files: Iterable[str]) -> None:
     folder = open_folder(name, parent)
     try:
         for each in files:
-            with suppress(OSError):
+            with suppress_unless_signal(OSError):
                 unlink(each, folder)
     finally:
         os.close(folder)
     os.rmdir(name, dir_fd=parent)
 
 
-def retry_denied(make: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
-    """Call `make`; repeat it for half a second if permission is denied, because another process may be about to share
-    a new folder.
+def retry_if_denied(call: Callable[[], T], *folders: str | os.PathLike[str]) -> T:
+    """Call `call`; while it raises `PermissionError`, repeat it for half a second.
+
+    Another process may have created a folder and not yet set its mode.
 
     A network filesystem remembers for half a minute that a folder denied access, and asks the server again when a
     process opens the folder: so this function opens `folders`, the folders on the path.
     """
     for _ in range(_TRIES):
         with contextlib.suppress(PermissionError):
-            return make()
-        time.sleep(_NAP_S)
+            return call()
+        time.sleep(_PAUSE_S)
         for folder in folders:
-            with suppress(OSError):
+            with suppress_unless_signal(OSError):
                 os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    return make()
+    return call()
 
 
 def _open(name: str, flags: int, parent: int, path: str, mode: int = 0o600) -> int:

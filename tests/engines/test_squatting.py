@@ -118,7 +118,7 @@ def test_a_database_that_is_swapped_while_sqlite_opens_it_is_refused(tmp_path, m
     error = refusal(f"sqlite://{path}")
 
     assert len(swaps) == 1
-    assert f"{path}: another process replaced this while it was opened" in error.detail
+    assert f"{path}: another process replaced the database while this process opened it" in error.detail
 
 
 @pytest.mark.finding("S6")

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast.host import EXHAUSTED
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.observer import log
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class FifoListener:
             self._thread.join()
         is_open = self._pipe >= 0
         self._close_all()
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             if is_open:  # otherwise the name may be a file of another user
                 self._folder.remove(self._name)
 

@@ -272,7 +272,7 @@ def test_a_version_with_the_highest_number_grants_nothing(connect, shared):
         client.lock("x").acquire(timeout=0)
 
     assert caught.value.reason == "corrupt"
-    assert f"{planted} is a version that holdfast did not make" in caught.value.detail
+    assert f"{planted}: holdfast did not write this version" in caught.value.detail
     assert client._client.engine.names("", 9).names == ("x",), "doctor asks for every name that is listed"
     planted.unlink()
     client.lock("x").acquire(timeout=0).release()

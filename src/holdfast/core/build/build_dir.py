@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from holdfast import failpoints
 from holdfast.errors import InvalidConfig, InvalidName
 from holdfast.host import unavailable_error
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.names import is_unicode, new_token
-from holdfast.shared_files import Folder, UntrustedFile, open_file, opened, retry_denied
+from holdfast.shared_files import Folder, UntrustedFile, open_file, opened, retry_if_denied
 
 RECORD = ".holdfast-built"
 STAGING = ".holdfast-staging"
@@ -95,13 +95,13 @@ class BuildDir:
         found = self.find()
         if found is None:
             for folder in (self.directory, self.path.parent, self.path):
-                with suppress(OSError):
+                with suppress_unless_signal(OSError):
                     os.listdir(folder)
             found = self.find()
         return found
 
     def _find_by_pointer(self) -> BuildResult | None:
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             numbers = [entry for entry in os.listdir(self.path) if entry.startswith(_POINTER)]
             for newest in sorted(numbers, reverse=True):
                 found = self._read(self.path / newest.removeprefix(_POINTER), self.path / newest)
@@ -161,7 +161,7 @@ class BuildDir:
         """Return the path of a published build below this path that is no part of a build of this key."""
         if self._relocatable:
             return None if self.find() is not None else _build_below(self.path)
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             for entry in os.listdir(self.path):
                 is_numbered = entry.isdecimal() and len(entry) <= _PART_MAX
                 tree = BuildDir(self.directory, f"{self.key}/{entry}", relocatable=True) if is_numbered else None
@@ -177,8 +177,8 @@ class BuildDir:
     def stage(self, fence: int) -> StagingDir:
         """Create a private directory to build in; remove the leftovers of earlier builders of this key."""
         try:
-            path, lock = retry_denied(partial(self._make_staging_dir, fence), *self._parents())
-            with suppress(OSError):  # a filesystem without flock: only the fence identifies leftovers
+            path, lock = retry_if_denied(partial(self._make_staging_dir, fence), *self._parents())
+            with suppress_unless_signal(OSError):  # a filesystem without flock: only the fence identifies leftovers
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise unavailable_error("directory", error) from error
@@ -236,8 +236,8 @@ class BuildDir:
         _sync(tree)
         self._check_neighbours()
         failpoints.point("build.before-publish")
-        retry_denied(partial(self._make, self.path.parent), *self._parents())
-        if retry_denied(partial(self._rename_into_place, tree), *self._parents()):
+        retry_if_denied(partial(self._make, self.path.parent), *self._parents())
+        if retry_if_denied(partial(self._rename_into_place, tree), *self._parents()):
             return self._published(tree, record)
         theirs = self.find_uncached()
         if theirs is not None and theirs != bad:
@@ -258,7 +258,7 @@ class BuildDir:
         if self._outer_build() is not None:
             self._move(self.path, tree)
             for parent in self.path.parents[: self.key.count("/")]:
-                with suppress(OSError), self._opened(parent.parent) as folder:
+                with suppress_unless_signal(OSError), self._opened(parent.parent) as folder:
                     folder.drop_folder(parent.name, ())  # this builder may have created it inside the other build
             self._check_neighbours()
         built = self._built(self.path, record)
@@ -283,14 +283,15 @@ class BuildDir:
             folder.move(path.name, new.name, to)
 
     def _remove(self, path: Path) -> None:
-        with suppress(OSError), self._opened(path.parent) as folder:
+        with suppress_unless_signal(OSError), self._opened(path.parent) as folder:
             folder.remove_tree(path.name)
 
     def _move_away(self, bad: BuildResult | None, fence: int) -> None:
         """Move an incomplete or refused tree out of the way. If a complete build is in it by now, move it back."""
         failpoints.point("build.before-aside")
         away = self._private_path(fence)
-        if bad is None:  # the next builder looks into it, should this one be killed before it has
+        if bad is None:
+            # The suffix makes the next builder search the tree for builds if this process is killed before it does.
             away = away.with_name(f"{away.name}{_MOVED}")
         with contextlib.suppress(FileNotFoundError):
             self._move(self.path, away)
@@ -303,7 +304,7 @@ class BuildDir:
 
     def _put_back(self, away: Path) -> None:
         """Move a tree with a complete build back to its place; keep it where it is if the place is taken."""
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             self._move(away, self.path)
 
     def _publish_by_pointer(self, tree: Path, record: dict[str, Any]) -> BuildResult:

@@ -17,9 +17,9 @@ from holdfast.config import url_of
 from holdfast.core.inspection import lease_info
 from holdfast.errors import DomainMismatch, InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import unavailable_error
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.names import new_token
-from holdfast.shared_files import opened, retry_denied
+from holdfast.shared_files import opened, retry_if_denied
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ class LockDomain(NamedTuple):
 def read(directory: Path) -> LockDomain | None:
     """Return the marker, or `None`; raise `InvalidConfig` if it cannot be read, because the domain is then unknown."""
     try:
-        text = retry_denied(partial(_read, directory), directory)
+        text = retry_if_denied(partial(_read, directory), directory)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -76,7 +76,8 @@ async def enter(client: Client, directory: Path, run_blocking: RunBlocking) -> L
     own = LockDomain(new_token(), client.engine.name, client.engine.location())
     found: LockDomain | None = await run_blocking(partial(read, directory))
     if found is None:
-        # An engine that does not answer must not get the directory: the mark would refuse the right engine.
+        # Write no domain marker for an engine that does not answer (a mistyped URL): the marker would make clients of
+        # the right engine fail.
         await lease_info(client, MARKER)
         found = await run_blocking(partial(_mark, directory, own))
     if (found.engine, found.place) != (own.engine, own.place):
@@ -106,7 +107,7 @@ def _mark(directory: Path, domain: LockDomain) -> LockDomain:
     """
     draft, text = f"{MARKER}.{new_token()}", json.dumps({"v": _LAYOUT, **domain._asdict()})
     try:
-        retry_denied(partial(_publish, directory, draft, text.encode()), directory)
+        retry_if_denied(partial(_publish, directory, draft, text.encode()), directory)
     except OSError as error:
         raise_if_of_signal(error)
         # The first process removes all drafts; on a network filesystem, even the draft that this process is writing.
@@ -129,13 +130,13 @@ def _publish(directory: Path, draft: str, text: bytes) -> None:
         try:
             folder.link(draft, MARKER)
         finally:
-            with suppress(OSError):
+            with suppress_unless_signal(OSError):
                 folder.remove(draft)
 
 
 def tidy(directory: Path) -> None:
     """Remove drafts of the marker. The marker exists by now, so no draft can become it any more."""
-    with suppress(OSError), opened(directory) as folder:
+    with suppress_unless_signal(OSError), opened(directory) as folder:
         for entry in folder.names():
             if entry.startswith(f"{MARKER}."):
                 folder.check(entry, folder.status(entry))

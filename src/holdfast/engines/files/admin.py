@@ -20,7 +20,7 @@ from holdfast.engines.files.root import UNFINISHED, drop_unfinished
 from holdfast.engines.files.sessions import clear, look
 from holdfast.errors import UnreadableRecord
 from holdfast.host import EXHAUSTED
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 
 if TYPE_CHECKING:
     from holdfast.engines.files.clocks import Clocks
@@ -64,7 +64,7 @@ def _name(folder: str, log: VersionLog, clocks: Clocks) -> str:
 
 def sweep(root: Root, clocks: Clocks, wall_us: int) -> None:
     """Remove a few of the files that no client needs."""
-    with suppress(OSError):
+    with suppress_unless_signal(OSError):
         for folder in _some(os.listdir(root.leases)):
             if folder.startswith("."):
                 _drop_draft(root, folder, wall_us)
@@ -115,14 +115,14 @@ def _forget(root: Root, clocks: Clocks, folder: str, wall_us: int) -> None:
 
 def _drop_draft(root: Root, name: str, wall_us: int) -> None:
     """Remove a folder that a client made an hour ago or earlier and never renamed into place."""
-    with suppress(OSError):
+    with suppress_unless_signal(OSError):
         if _is_old(root.leases_folder.status(name), wall_us):
             drop_draft(root, name)
 
 
 def _clear_dead_client(root: Root, clocks: Clocks, client: str, wall_us: int) -> None:
     """Remove the files of a client that died an hour ago or earlier; until then its file proves its death to others."""
-    with suppress(OSError):
+    with suppress_unless_signal(OSError):
         status = root.clients_folder.status(client)
         if not stat.S_ISREG(status.st_mode) or not _is_old(status, wall_us):
             return

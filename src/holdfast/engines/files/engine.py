@@ -30,7 +30,7 @@ from holdfast.engines.local import Store, keeps_waiting_line
 from holdfast.engines.wakeups import PollSchedule, WaiterRegistry
 from holdfast.errors import Closed, ReplyLost, Unavailable, UnavailableReason, UnreadableRecord
 from holdfast.host import Exhaustion, boot_id
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.rules import Moment
 from holdfast.rules.table import RULES
 from holdfast.rules.trust import HEARTBEAT_MS
@@ -144,7 +144,8 @@ class FileStore(Store):
             raise Unavailable(NAME, UnavailableReason.OTHER_LAYOUT, f"the record of {name!r}: {error}") from error
         except ValueError as error:
             raise_if_of_signal(error)
-            # A process may not live for a minute: then the age of the file counts, by the calendar of the file server.
+            # A short-lived process never sees the version for a whole minute, so the age of the file counts too, on the
+            # file server's clock.
             seen_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
             silent_us = max(seen_us, session.wall_us() - log.written_ns(version.number) // NS_PER_US)
             if silent_us >= _UNREADABLE_US:
@@ -191,7 +192,7 @@ class FileStore(Store):
         if record.holder is not None and record.holder.client == session.client:
             session.hold_until(record.holder.expires_us)
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
-            with suppress(OSError):  # the disk may be full; the answer is valid without the heartbeat
+            with suppress_unless_signal(OSError):  # the disk may be full; the answer is valid without the heartbeat
                 session.heartbeat()
         if type(command) is Acquire and type(answer) is Busy and command.wait:
             holder = record.holder

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast import failpoints
 from holdfast.engines.files.root import NAME
 from holdfast.errors import UnreadableRecord
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.names import new_token
 from holdfast.shared_files import drop_folder, link, open_file, open_folder, unlink
 
@@ -108,7 +108,7 @@ class VersionLog:
             if result is not WriteResult.LOST:
                 visible()
         finally:
-            with suppress(OSError):
+            with suppress_unless_signal(OSError):
                 unlink(private, self._folder)
         failpoints.point("files.after-link")
         return self._check_overtaken(base.number) if result is WriteResult.DONE else result
@@ -169,7 +169,7 @@ class VersionLog:
         Stop at the first that cannot be removed: no higher one may go before it.
         """
         keep = _KEEP_NETWORK if self._root.network else _KEEP
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             for old in self.numbers:
                 if old >= number - keep:
                     return
@@ -208,13 +208,13 @@ class VersionLog:
         answer.
         """
         if self._root.network:
-            with suppress(OSError):
+            with suppress_unless_signal(OSError):
                 os.close(self._root.leases_folder.new_folder(self._name))
                 drop_folder(self._name, self._root.leases, ())  # another client removed the folder meanwhile
 
     def clear_drafts(self, condition: Callable[[os.stat_result], bool] = lambda _: True) -> None:
         """Remove the unfinished versions of all clients for which the condition is true."""
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             for draft in os.listdir(self._folder) if self._folder >= 0 else ():
                 if draft.startswith(".") and condition(_status(draft, self._folder)):
                     unlink(draft, self._folder)
@@ -222,12 +222,12 @@ class VersionLog:
     def keep_unreadable(self, number: int) -> None:
         """Give a version that cannot be read a second name outside the log, where no client removes it."""
         aside = f"{_UNREADABLE}{_file(number)}.{self._name}"
-        with suppress(FileExistsError, PermissionError):  # the system makes no link to a folder
+        with suppress_unless_signal(FileExistsError, PermissionError):  # the system makes no link to a folder
             link(_file(number), aside, self._folder, self._root.leases)
 
     def forget(self) -> None:
         """Remove the versions, from the lowest up, and the folder. A version that is added meanwhile stays."""
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             for number in self.numbers:
                 with contextlib.suppress(FileNotFoundError):
                     unlink(_file(number), self._folder)
@@ -239,14 +239,15 @@ class VersionLog:
 
     def _list(self) -> None:
         if self._root.network:
-            with suppress(OSError):
+            with suppress_unless_signal(OSError):
                 os.utime(self._folder)  # otherwise the listing may be that of the last tick, over NFS version 3
         entries = os.listdir(self._folder)
         digits = (entry for entry in entries if len(entry) == _DIGITS and entry.isdecimal() and entry.isascii())
         self.numbers = sorted(map(int, digits))
         if self.numbers and self.numbers[-1] >= _NUMBER_MAX:
             path = f"{self._root.home}/leases/{self._name}/{_file(self.numbers[-1])}"
-            detail = f"{path} is a version that holdfast did not make, and leaves no number for the next: remove it"
+            what = "holdfast did not write this version, and its number is the highest possible one"
+            detail = f"{path}: {what}. Remove the file to use the name again"
             raise UnreadableRecord(NAME, detail=detail)
 
     def _body(self, number: int) -> bytes:

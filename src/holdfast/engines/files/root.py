@@ -20,9 +20,9 @@ from holdfast.engines.files import HOME
 from holdfast.engines.files.codec import LAYOUT
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import KNOWN_ERRORS, NETWORK, filesystem, unavailable_error
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.names import new_token
-from holdfast.shared_files import Folder, is_movable, retry_denied
+from holdfast.shared_files import Folder, is_movable, retry_if_denied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class Root:
             return
         try:
             with Folder(self.directory) as above:
-                retry_denied(partial(self._open_all, above)) if above.shared else self._open_all(above)
+                retry_if_denied(partial(self._open_all, above)) if above.shared else self._open_all(above)
         except OSError as error:
             raise self.unavailable(error) from error
 
@@ -236,7 +236,7 @@ def drop_unfinished(home: Folder, name: str) -> None:
     """Remove the draft of a file, or a trial: only the files that a trial has, because another user may have moved a
     folder here.
     """
-    with suppress(OSError):
+    with suppress_unless_signal(OSError):
         if not stat.S_ISDIR(home.status(name).st_mode):
             home.remove(name)
             return

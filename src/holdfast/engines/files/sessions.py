@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.clock import NEVER_NS, NS_PER_US, SYSTEM
 from holdfast.engines.files.clocks import Timestamp
 from holdfast.host import EXHAUSTED
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.names import new_token
 from holdfast.shared_files import Folder
 
@@ -129,10 +129,10 @@ def look(root: Root, clocks: Clocks, client: str) -> ClientState:
 
 def clear(root: Root, client: str) -> None:
     """Remove the files of a client that is dead or closes."""
-    with suppress(OSError):
+    with suppress_unless_signal(OSError):
         root.clients_folder.remove(client)
     if root.network:
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             _lock_folder().remove(client)
 
 

@@ -23,7 +23,7 @@ from holdfast.engines.sqlite import location, schema
 from holdfast.engines.sqlite.process_locks import STALL_S, Gate, LiveFile, SqliteLocks, open_lockfile
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import unavailable_error
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.shared_files import UntrustedFile, make_path
 
 T = TypeVar("T")
@@ -171,7 +171,8 @@ class Database:
             self._locks = SqliteLocks(self.folder, self.path.name)
             if not identity == self._check_files() == self._identity():
                 self._locks.close()
-                raise UntrustedFile(self._name, "another process replaced this while it was opened")
+                what = "another process replaced the database while this process opened it"
+                raise UntrustedFile(self._name, f"{what}; connect again, and check who can write to the directory")
         except BaseException:
             connection.close()  # closing rolls back the open transaction
             raise
@@ -188,7 +189,7 @@ class Database:
 
     def _unavailable(self, error: sqlite3.Error) -> Unavailable:
         text = str(error)
-        reason = next((word for sign, word in _REASONS if sign in text), "") or location.disk_trouble(self.path, error)
+        reason = next((word for sign, word in _REASONS if sign in text), "") or location.disk_reason(self.path, error)
         if reason in ("corrupt", "failed"):
             text = f"{self.path}: {text}" if str(self.path) not in text else text
             text += f"; to start again, stop every user of {self.path} and move it away with its -wal and -shm files"
@@ -200,7 +201,7 @@ class Database:
 
     def remove_pipe(self, session: int) -> None:
         """Remove the pipe of a dead session, if this user may."""
-        with suppress(OSError):
+        with suppress_unless_signal(OSError):
             self.folder.remove(self.pipe(session))
 
     def enter(self) -> Database:

@@ -301,7 +301,7 @@ class SqliteStore(Store):
         return {self._pids[client] for client in clients} - {0, os.getpid()}
 
     def _heartbeat(self) -> None:
-        """Tell that this client runs, so that its waiters keep their places in line."""
+        """Write the heartbeat of this client's session, so that its waiters keep their places in line."""
         if self._session and not self._held_until_us:
             self.database.live.heartbeat(self._session)
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidConfig
 from holdfast.host import NETWORK, boot_id, filesystem, is_same_boot
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-__all__ = ["boot_id", "disk_trouble", "filesystem", "is_same_boot", "refuse_network", "trouble"]
+__all__ = ["boot_id", "disk_reason", "filesystem", "is_same_boot", "refuse_network", "trouble"]
 
 _LEAST_ROOM = 65536  # SQLite enlarges its files by less
 
@@ -30,15 +30,16 @@ def refuse_network(path: Path) -> None:
         raise InvalidConfig("url", f"sqlite://{path}", f"the filesystem there is {kind}; SQLite needs a local disk")
 
 
-def disk_trouble(path: Path, error: sqlite3.Error) -> str:
-    """Return the `Unavailable.reason` for an error that SQLite calls an I/O error: often the disk is only full.
+def disk_reason(path: Path, error: sqlite3.Error) -> str:
+    """Return the `Unavailable.reason` for an I/O error of SQLite.
 
-    SQLite does so if it cannot enlarge the index of its log. The advice to move the file away would lose its leases.
+    SQLite reports an I/O error if a full disk keeps it from enlarging its shared memory. The reason `failed` would
+    advise the user to move the file away, and so lose its leases.
     """
     name = getattr(error, "sqlite_errorname", "")
     if not name.startswith("SQLITE_IOERR"):
         return "failed"
-    with suppress(OSError):
+    with suppress_unless_signal(OSError):
         disk = os.statvfs(path.parent)
         if disk.f_flag & os.ST_RDONLY:
             return "read-only"

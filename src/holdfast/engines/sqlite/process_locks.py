@@ -37,7 +37,7 @@ from holdfast import failpoints
 from holdfast.clock import NS_PER_US, SYSTEM
 from holdfast.errors import InvalidConfig, Unavailable, UnavailableReason
 from holdfast.host import start_thread
-from holdfast.interrupts import raise_if_of_signal, suppress
+from holdfast.interrupts import raise_if_of_signal, suppress_unless_signal
 from holdfast.observer import log
 from holdfast.shared_files import Folder
 
@@ -196,7 +196,7 @@ class LiveFile(LockFile):
         if now_us - self._last_heartbeats_us.get(session, 0) < _HEARTBEAT_EVERY_US:
             return
         self._last_heartbeats_us[session] = now_us
-        with suppress(OSError):  # the disk may be full: then the session counts as suspended
+        with suppress_unless_signal(OSError):  # the disk may be full: then the session counts as suspended
             self.write_heartbeat(session, now_us)
 
     def write_heartbeat(self, session: int, now_us: int) -> None:
@@ -305,13 +305,13 @@ class Gate(LockFile):
         self._passes += 1
         if self._passes % _LOOK_EVERY:
             return
-        with suppress(OSError):  # the work is done, and a failed hint must not fail it
+        with suppress_unless_signal(OSError):  # the work is done, and a failed hint must not fail it
             if os.pread(self.descriptor, 1, 0) == _WAITERS:
                 os.pwrite(self.descriptor, _NO_WAITERS, 0)
                 time.sleep(_ASIDE_S)
 
     def _announce_waiter(self) -> None:
-        with suppress(OSError):  # the disk may be full, and this is only a hint
+        with suppress_unless_signal(OSError):  # the disk may be full, and this is only a hint
             os.pwrite(self.descriptor, _WAITERS, 0)
 
     def _wait_for_turn(self, until_s: float, heartbeat: Callable[[], None]) -> bool:
@@ -438,9 +438,9 @@ def _find_owner(device: int, inode: int, byte: int) -> int:
 
     The kernel does not tell it with the lock, but shows the locks of every descriptor.
     """
-    with suppress(OSError):
+    with suppress_unless_signal(OSError):
         for pid in filter(str.isdecimal, os.listdir("/proc")):
-            with suppress(OSError):  # a process that ends, or one of another user
+            with suppress_unless_signal(OSError):  # a process that ends, or one of another user
                 for descriptor in os.listdir(f"/proc/{pid}/fd"):
                     status = os.stat(f"/proc/{pid}/fd/{descriptor}")
                     if (status.st_dev, status.st_ino) == (device, inode) and _has_locked(pid, descriptor, byte):
