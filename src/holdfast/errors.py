@@ -198,9 +198,9 @@ class ReplyLost(Unavailable):
 
 
 class UnreadableRecord(Unavailable):
-    """The engine cannot read what it stores under one name; nothing was changed, and other names are not affected.
+    """An `Unavailable` with the reason `corrupt`: the engine cannot read the stored data of one name.
 
-    Callers of the library see this error only as `Unavailable`, with the reason `corrupt`.
+    Other names are not affected. Programs catch `Unavailable`.
     """
 
     def __init__(
@@ -540,9 +540,9 @@ class Deadlock(HoldfastError):
         self.name = name
         self.fence = fence
 
-    def __str__(self) -> str:
+    def _sentence(self) -> str:
         return (
-            f"lease {self.name!r} is held by this thread or task itself, in an open block under fence {self.fence}; "
+            f"this thread or task already holds lease {self.name!r}, in an open block with fence {self.fence}; "
             "leave that block first, or make the lock with reentrant=True"
         )
 

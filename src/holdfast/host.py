@@ -113,9 +113,9 @@ def is_exhausted(error: BaseException | None) -> bool:
 
 
 class Exhaustion:
-    """Guard code that opens files: `with Exhaustion("redis"):` raises `Unavailable` if no descriptor is left.
+    """Turn `EMFILE`, `ENFILE` and `ENOMEM` inside the block into `Unavailable`: `with Exhaustion("redis"):`.
 
-    Also an import opens files.
+    Use it around imports too, because an import opens files.
     """
 
     def __init__(self, engine: str) -> None:
@@ -152,7 +152,8 @@ def start_thread(thread: threading.Thread, engine: str) -> None:
 def out_of_threads(engine: str, error: RuntimeError) -> Unavailable:
     """Return the `Unavailable` for a thread that the system refused."""
     raise_if_of_signal(error)
-    return Unavailable(engine, UnavailableReason.OUT_OF_THREADS, f"{error}: this process, or its user, has too many")
+    rule = "this process, or its user, has too many threads; end some, or raise the limit (ulimit -u, pids.max)"
+    return Unavailable(engine, UnavailableReason.OUT_OF_THREADS, f"{error}: {rule}")
 
 
 def unavailable_error(engine: str, error: OSError) -> Unavailable:

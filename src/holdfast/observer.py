@@ -77,7 +77,7 @@ KINDS = (
     "assigned",  # an owner has a key; seconds: how long ago it claimed the key
     "unassigned",  # an owner gave a key up; seconds: how long it had the key; detail: how it ended
     "expiry_event",  # of no lease: the server reported the end of another consumer; detail: which
-    "events_dropped",  # of no lease: a slow reader had no room for events that are only information; detail: how many
+    "events_dropped",  # of no lease: an owner's slow reader or a blocked observer had no room; detail: how many
     "events_subscribed",  # of no lease: a server reports the ends of consumers now; detail: which server
     "events_missing",  # of no lease: a server does not, so ends are found later; detail: which server, and why
     "setting_changed",  # of no lease: a setting of a server was changed on request; detail: which, and to what
@@ -146,9 +146,9 @@ def checked_observer(value: Observer | Sequence[Observer] | None) -> Observer | 
     return Observers(observers) if len(observers) > 1 else cast("Observer", observers[0])
 
 
-def level_of(kind: str, lines: int = 1) -> int:
+def level_of(kind: str, count: int = 1) -> int:
     """Return the log level of an event."""
-    return _LEVELS.get(kind, logging.DEBUG) if lines else logging.DEBUG
+    return _LEVELS.get(kind, logging.DEBUG) if count else logging.DEBUG
 
 
 def emit(
@@ -158,23 +158,24 @@ def emit(
     fence: int | None = None,
     seconds: float | None = None,
     detail: str = "",
-    lines: int = 1,
+    count: int = 1,
 ) -> None:
     """Log an event and pass it to the observer. The cost is small if there is no observer and the log level is off.
 
-    `lines`: the number of events that the log line stands for; 0: an event of a known outage, logged at DEBUG.
+    `count`: how many events the log line reports; 0 logs the event at DEBUG, because the log already has a WARNING
+    about this outage.
     """
     if "\0" in name:
         name = readable(name)
     if detail:
         detail = plain(detail)
     try:
-        level = level_of(kind, lines)
+        level = level_of(kind, count)
         if log.isEnabledFor(level):
             words = [kind, *([repr(name)] if name else ())]
             words += [f"fence={fence}"] if fence is not None else []
             words += [f"seconds={seconds:.3f}"] if seconds is not None else []
-            more = f" (and {lines - 1} more like it)" if lines > 1 else ""
+            more = f" (and {count - 1} more like it)" if count > 1 else ""
             log.log(level, "holdfast: %s%s%s", " ".join(words), f": {detail}" if detail else "", more)
     finally:  # also if a logging handler raises
         if observer is not None:
@@ -202,19 +203,19 @@ class OutageLog:
     def __init__(self) -> None:
         self.open: dict[str, _Outage] = {}  # by the kind of the event
 
-    def lines(self, kind: str, now_ns: int) -> int:
+    def count(self, kind: str, now_ns: int) -> int:
         """Count a failure; return how many failures its WARNING stands for; 0: log it at DEBUG."""
         outage = self.open.get(kind)
         if outage is None:
             outage = self.open[kind] = _Outage(now_ns)
-            lines = 1
+            count = 1
         else:
-            lines = outage.left_out + 1 if now_ns - outage.logged_ns >= _WARN_EVERY_NS else 0
+            count = outage.left_out + 1 if now_ns - outage.logged_ns >= _WARN_EVERY_NS else 0
         outage.failures += 1
         outage.last_ns = now_ns
-        outage.left_out = 0 if lines else outage.left_out + 1
-        outage.logged_ns = now_ns if lines else outage.logged_ns
-        return lines
+        outage.left_out = 0 if count else outage.left_out + 1
+        outage.logged_ns = now_ns if count else outage.logged_ns
+        return count
 
     def over(self, now_ns: int) -> list[str]:
         """After a success, return one line for each kind of failure that has not occurred for a while."""

@@ -18,7 +18,7 @@ def plain(value: object) -> str:
     text = str(value)
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def shown(value: object, limit: int = 80) -> str:
@@ -31,7 +31,7 @@ def shown(value: object, limit: int = 80) -> str:
 
 
 def shown_error(error: BaseException) -> str:
-    """Return the repr of an error without the data that it is about: that of a decoding error has the whole body."""
+    """Return the repr of an error. For a `UnicodeError`, leave out the data: its repr contains the whole body."""
     if isinstance(error, UnicodeError):
         return f"{type(error).__name__}({str(error)!r})"
     return repr(error)

@@ -39,11 +39,11 @@ def test_a_count_of_one_is_singular():
 def test_an_outage_has_one_warning_a_minute_with_the_number_of_failures():
     """Each kind of failure has its own outage, which is over if nothing has failed for a while."""
     outages = OutageLog()
-    lines = [outages.lines("unavailable", second * NS) for second in range(150)]
+    lines = [outages.count("unavailable", second * NS) for second in range(150)]
 
     assert [(at, line) for at, line in enumerate(lines) if line] == [(0, 1), (60, 60), (120, 60)]
-    assert outages.lines("renewal_failed", 0) == 1
+    assert outages.count("renewal_failed", 0) == 1
     assert outages.over(150 * NS) == ["holdfast: renewal_failed: over after 0.0 s and 1 failures"]
     assert outages.over(152 * NS) == ["holdfast: unavailable: over after 149.0 s and 150 failures"]
     assert not outages.open
-    assert outages.lines("unavailable", 153 * NS) == 1
+    assert outages.count("unavailable", 153 * NS) == 1

@@ -86,8 +86,8 @@ class Holdfast:
             the block), `"cancel"` (cancel the task inside the block), or a function that is called with the
             lease.
         `confirm`: `"replicas"` to hold only what every known replica has confirmed (Redis and Valkey).
-        `busy`: what a decorated function does if the lock is held until the timeout: `"raise"` raises
-            `NotAcquired`, `"skip"` returns `None` without a call.
+        `busy`: what a decorated function does if another holder keeps the lock until the timeout: `"raise"` raises
+            `NotAcquired`; `"skip"` returns `None` and does not run the function.
         """
         return Lock(
             self._client,
@@ -110,7 +110,7 @@ class Holdfast:
         on_loss: str | Callable[[Lease], object] = "report",
         confirm: str | None = None,
     ) -> LockMany:
-        """Make a lock of several names, which are acquired all or none. No I/O happens before it is acquired.
+        """Return a lock of several names; `acquire` gets all of them or none. Does no I/O.
 
         Two callers never wait for each other, because every `lock_many` acquires in the order of the names.
 
@@ -452,7 +452,9 @@ class Holdfast:
         return await promises.promise(self._client)
 
     def on_closing(self, call: Callable[[], object]) -> None:
-        """Call a function at the beginning of `close()`, to stop what holds leases. Its errors are logged.
+        """Register a function that `close()` calls first, for example to stop work that holds leases.
+
+        The client logs the function's errors.
 
         `call`: a plain function without arguments; it must return quickly.
         """

@@ -33,7 +33,7 @@ class Lock(LockBase):
         """Acquire the lease; raise `NotAcquired` when the timeout ends.
 
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
-        `unknown`: refused, with the option of Holdfast for one of redis-py.
+        `unknown`: any other keyword raises an error; for an option of redis-py, the error names the option of Holdfast.
         """
         if unknown:
             refuse_unknown("acquire", unknown, ("timeout",))

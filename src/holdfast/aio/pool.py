@@ -158,7 +158,7 @@ class RWLockMode(RWLockModeBase, Lock):
         """Acquire the lease of a reader or of the writer; raise `NotAcquired` when the timeout ends.
 
         `timeout`: seconds to wait; `None` waits for ever, `0` asks once. Without it, the lock's own timeout.
-        `unknown`: refused, with the option of Holdfast for one of redis-py.
+        `unknown`: any other keyword raises an error; for an option of redis-py, the error names the option of Holdfast.
         """
         self._refuse_other_mode(asyncio.current_task())
         return cast("RWLease", await super().acquire(timeout, **unknown))

@@ -107,7 +107,7 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Print one JSON value to standard output, in which JSON's own escapes replace every invisible character."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not text.isprintable():
-        text = "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
+        text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

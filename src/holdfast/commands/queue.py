@@ -386,9 +386,10 @@ class DeadLetterPage(NamedTuple):
 
 
 class DeadLettersRemoved(NamedTuple):
-    """The ids of the dead letters that were redriven or purged.
+    """The ids (or positions, as in the command) of the dead letters that this step redrove or purged.
 
-    For the others there was none, or the step ended before it reached them: if it removed any, send the rest again.
+    A missing id had no dead letter, or the step reached `PAGE_BYTES` first. If `ids` is not empty, send the missing
+    ones again.
     """
 
     ids: tuple[str, ...]

@@ -55,7 +55,7 @@ COUNTERS = (
     CounterSpec("reclaimed", "{check}", "Checks of this process that found expired consumers"),
     CounterSpec("reclaim_postponed", "{check}", "Checks for expired consumers that came too late to judge them"),
     CounterSpec("expiry_event", "{event}", "Expiry events of other owners that the server sent"),
-    CounterSpec("events_dropped", "{time}", "Times that a slow reader had no room for events of other owners"),
+    CounterSpec("events_dropped", "{time}", "Times that a slow reader or a blocked observer had no room for events"),
 )
 _RENAMED = {"waiting": "contended"}
 # The counters of each event. A failed renewal also counts as an unavailable engine: in a process that only holds

@@ -43,8 +43,8 @@ CLOSE_S = 30.0
 # that `close` would wait for.
 CLOSE_AFTER_ERROR_S = 1.0
 _POLL_NS = 50 * NS_PER_MS
-# The modules whose waiting a client relies on.
-_PATCHED = ("threading", "select", "selectors", "socket", "time", "os", "subprocess")
+# A client needs the real waiting functions of these modules.
+_MUST_BE_UNPATCHED = ("threading", "select", "selectors", "socket", "time", "os", "subprocess")
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -127,11 +127,11 @@ class Client:
         self, kind: str, name: str, fence: int | None = None, seconds: float | None = None, detail: str = ""
     ) -> None:
         """Log an event, and pass it to the observer: on this thread, unless it is the keeper's."""
-        lines = self.outages.lines(kind, self.clock.now_ns()) if kind in REPEATED else 1
+        count = self.outages.count(kind, self.clock.now_ns()) if kind in REPEATED else 1
         if self.keeper.runs_here():
-            self.keeper.reporter.emit(kind, name, fence, seconds, detail, lines)
+            self.keeper.reporter.emit(kind, name, fence, seconds, detail, count)
         else:
-            emit(self.observer, kind, name, fence, seconds, detail, lines)
+            emit(self.observer, kind, name, fence, seconds, detail, count)
 
     def answered(self) -> None:
         """Log the end of an outage, if there was one: the engine has answered."""
@@ -359,7 +359,7 @@ def _refuse_patched_process() -> None:
     Threads are greenlets there: no keeper runs beside them, and `close` waits for ever in calls unknown to gevent.
     """
     monkey = sys.modules.get("gevent.monkey")
-    patched = [name for name in _PATCHED if monkey.is_module_patched(name)] if monkey is not None else []
+    patched = [name for name in _MUST_BE_UNPATCHED if monkey.is_module_patched(name)] if monkey is not None else []
     if patched:
         rule = "the keeper needs real threads and real waiting: use holdfast in a process that gevent does not patch"
         raise InvalidConfig("gevent.monkey", ", ".join(patched), rule)

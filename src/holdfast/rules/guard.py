@@ -14,7 +14,7 @@ from holdfast.rules.lease_record import FENCE_MAX
 
 TOKEN_MAX = 200
 _AHEAD_US = 10 * 365 * 86_400 * 1_000_000
-_DAY_US = 1_767_225_600_000_000  # the first day of 2026: the bound of a host whose clock is behind it
+_YEAR_2026_US = 1_767_225_600_000_000  # the least "now": a host whose clock is behind 2026 uses this
 
 
 class Bearer(Protocol):
@@ -55,7 +55,7 @@ def fence_max(now_us: int) -> int:
     A fence is the engine's time in microseconds, or a little more. A stamp from the far future would lock out all real
     holders until then.
     """
-    return min(FENCE_MAX, max(now_us, _DAY_US) + _AHEAD_US)
+    return min(FENCE_MAX, max(now_us, _YEAR_2026_US) + _AHEAD_US)
 
 
 def stamp_of(lease: Bearer, now_us: int) -> Stamp:

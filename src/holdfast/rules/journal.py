@@ -33,7 +33,8 @@ class Journal(list[tuple[MutableMapping[Any, Any], Any, Any]]):
 class Journaled:
     """A state in memory whose steps are atomic.
 
-    Before a step, the engine rolls a journal that is left back; after the step, it clears the journal.
+    Before a step, the engine calls `roll_back` if the journal of an interrupted step is left. After a step, it clears
+    the journal.
     """
 
     def __init__(self) -> None:

@@ -10,10 +10,12 @@ from functools import lru_cache
 MARGIN_MIN_MS = 50
 RENEW_MIN_MS = 100
 HEARTBEAT_MS = 5_000
-# A new waiter, or one near the front, makes its client send the next heartbeat sooner: so the last one counts for less.
+# A client with a new waiter, or with a waiter near the front, sends heartbeats more often, so each of them is valid for
+# a shorter time.
 NEAR_HEARTBEAT_MS = 4_000
 HEARTBEAT_EVERY_MS, NEAR_HEARTBEAT_EVERY_MS = HEARTBEAT_MS // 3, 500
-# The engine doubts a client whose heartbeat counts for less than this: it may be dead, and its waiters are passed over.
+# If less than this is left of a client's last heartbeat, the engine doubts the client: it keeps its places in line, but
+# the engine offers leases to other waiters first.
 DOUBT_MS = 2_500
 WATCHERS = 2
 FAR_MS = 10_000

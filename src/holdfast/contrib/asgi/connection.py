@@ -55,7 +55,8 @@ class Connection:
         self._opening: asyncio.Task[aio.Holdfast] | None = None
 
     async def __call__(self) -> aio.Holdfast:
-        # Only a call replaces a failed attempt. A caller that shared it must not: another attempt may be under way.
+        # A new call starts another attempt after a failed one. A call that waited for the failed attempt raises its
+        # error and does not clear `_opening`, because another attempt may already run.
         if self._opening is None or _failed(self._opening):
             self._opening = asyncio.ensure_future(aio.connect(self._url, **self._options))
         return await asyncio.shield(self._opening)
@@ -113,7 +114,7 @@ def header(scope: Scope, name: str) -> str:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a one-way digest of the parts. Each part has its length in front, so that equal texts have equal parts."""
+    """Return the SHA-256 digest of the parts. The length before each part keeps ('ab', 'c') and ('a', 'bc') apart."""
     hashed = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from holdfast.aio import RateLimiter
     from holdfast.core.limit.limit import Decision
 
-# A text that may be awaited first.
-Text: TypeAlias = str | Awaitable[str | None] | None
+# The result of `key` or `verify`: a text or `None`, or an awaitable of one.
+KeyResult: TypeAlias = str | Awaitable[str | None] | None
 
 _DIGEST, _SLOW = "sha256:", "slow:"
 
@@ -59,7 +59,7 @@ def by_address(scope: Scope) -> str:
     return address
 
 
-def by_header(name: str, verify: Callable[[str], Text]) -> Callable[[Scope], Awaitable[str]]:
+def by_header(name: str, verify: Callable[[str], KeyResult]) -> Callable[[Scope], Awaitable[str]]:
     """Return a function that counts by the identity in a header, such as an API key, and otherwise by address.
 
     `name`: the header. `verify(value)`: returns the identity of the sender if the value is valid, or `None`; it may be
@@ -75,7 +75,7 @@ def by_header(name: str, verify: Callable[[str], Text]) -> Callable[[Scope], Awa
     return key
 
 
-async def _resolved(text: Text) -> str | None:
+async def _resolved(text: KeyResult) -> str | None:
     found = text if text is None or isinstance(text, str) or not hasattr(text, "__await__") else await text
     if not isinstance(found, str | None):
         raise InvalidConfig("key", type(found).__name__, "the key of a request must be text or None: use str()")
@@ -106,7 +106,7 @@ class RateLimit(Middleware):
         rate: str,
         *,
         name: str,
-        key: Callable[[Scope], Text] = by_address,
+        key: Callable[[Scope], KeyResult] = by_address,
         exempt: tuple[str, ...] = (),
         slow: str | None = None,
         delay: Seconds = 1.0,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.engines import Waker
 
-# A loss is published once the observer has heard of it, or after this time if the observer blocks.
-TELL_S = 0.1
+# A lease becomes LOST after the observer returns, or after this time if the observer blocks.
+OBSERVER_WAIT_S = 0.1
 _IDLE_NS = NS
 _JOIN_S = 1.0
 # A blocked observer costs memory for this many events. The queue drops only events that repeat without bound.
@@ -55,15 +55,15 @@ class Reporter:
         fence: int | None = None,
         seconds: float | None = None,
         detail: str = "",
-        lines: int = 1,
+        count: int = 1,
     ) -> None:
         """Log an event and pass it to the observer, soon, on the reporter's thread."""
-        if self.observer is None and not log.isEnabledFor(level_of(kind, lines)):
+        if self.observer is None and not log.isEnabledFor(level_of(kind, count)):
             return
         if len(self._calls) >= _EVENTS_MAX and kind in _DROPPED_FIRST:
             self._dropped += 1
             return
-        self.put(partial(emit, self.observer, kind, name, fence, seconds, detail, lines))
+        self.put(partial(emit, self.observer, kind, name, fence, seconds, detail, count))
 
     def emit_here(self, *event: Any) -> None:
         """Log an event and pass it to the observer, on this thread."""
@@ -88,20 +88,20 @@ class Reporter:
             self._start()
         self._waker.wake()
 
-    def tell(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run the calls on the reporter's thread; return when they have ended, or after `TELL_S` at most.
+    def run_and_wait(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Run the calls on the reporter's thread; return when they have ended, or after `OBSERVER_WAIT_S` at most.
 
         While a call blocks, and on the reporter's own thread, return at once.
         """
         busy_s = self._busy_since_s
-        stuck = busy_s and monotonic() - busy_s >= TELL_S
+        stuck = busy_s and monotonic() - busy_s >= OBSERVER_WAIT_S
         done = threading.Lock()
         done.acquire()
         for call in calls:
             self.put(call)
         self.put(done.release)
         if not stuck and not self.runs_here():
-            done.acquire(timeout=TELL_S)
+            done.acquire(timeout=OBSERVER_WAIT_S)
 
     def stop(self) -> None:
         """End the thread as soon as all calls have ended."""

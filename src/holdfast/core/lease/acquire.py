@@ -218,8 +218,8 @@ class AcquireSteps(LeaseCore):
         if now_ns >= warn_ns:
             if client.may_warn_of_own_lease(now_ns) and self._is_own_process(answer):
                 log.warning(
-                    "holdfast: a caller waits for lease %r since %.1f s, and this process itself holds it (fence %s); "
-                    "if the caller also waits for that holder, neither ends",
+                    "holdfast: a caller has waited for lease %r for %.1f s, and this process itself holds it (fence "
+                    "%s). If the holder waits for that caller, this is a deadlock: release the lease first",
                     readable(self.name),
                     (now_ns - began_ns) / NS,
                     answer.fence,

@@ -328,12 +328,12 @@ def name_from_arguments(template: str, work: Callable[..., Any]) -> Callable[[tu
             fields.append(f"{{{field}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}")
             texts.append("")
     between = texts[1:-1]
-    if not all(any(not sign.isalnum() and sign != "%" for sign in text) for text in between):
+    if not all(any(not char.isalnum() and char != "%" for char in text) for text in between):
         raise InvalidName(
             template, "it needs a separator, such as /, between two fields: other calls would share names"
         )
-    escapes = {ord(sign): "".join(f"%{byte:02X}" for byte in sign.encode()) for sign in "".join(between) + "%"}
-    escapes = {sign: escape for sign, escape in escapes.items() if not chr(sign).isalnum()}
+    escapes = {ord(char): "".join(f"%{byte:02X}" for byte in char.encode()) for char in "".join(between) + "%"}
+    escapes = {char: escape for char, escape in escapes.items() if not chr(char).isalnum()}
 
     def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if not fields:

@@ -32,7 +32,7 @@ from holdfast.commands import (
     WaiterHeartbeat,
 )
 from holdfast.commands.queue import Join, Leave
-from holdfast.core.keeper.reporter import TELL_S
+from holdfast.core.keeper.reporter import OBSERVER_WAIT_S
 from holdfast.errors import HoldfastError, LeaseLost, LossReason, NotAcquired
 from holdfast.names import Holder, new_token, readable
 from holdfast.observer import DEBUG, debugging, log
@@ -55,7 +55,7 @@ class LeaseState(StrEnum):
     HELD = "held"
     RELEASING = "releasing"  # the holder sent a release before the trusted deadline; no answer yet
     ENDED = "ended"  # released, refused or undone
-    LOSING = "losing"  # the trust has ended, and the observer hears of it: `lost` follows at once
+    LOSING = "losing"  # ended, and the observer gets the event; LOST follows, after `OBSERVER_WAIT_S` at the latest
     LOST = "lost"
 
 
@@ -325,9 +325,9 @@ class LeaseCore:
             if self.state is HELD:  # a blocked signal handler keeps this thread from recording the loss
                 return self.client.clock.now_ns() >= self.deadline_ns
         if self.state is LOSING:
-            if self.client.keeper.reporter.runs_here():  # the observer looks at the lease whose loss it hears of
+            if self.client.keeper.reporter.runs_here():  # the observer got the event, and reads the lease
                 return self.client.clock.now_ns() >= self.deadline_ns
-            until_s = monotonic() + TELL_S
+            until_s = monotonic() + OBSERVER_WAIT_S
             while self.state is LOSING and monotonic() < until_s:
                 sleep(0.001)  # another thread tells the observer; not for long, because the observer may block
         return self.state is LOST or self.state is LOSING
@@ -375,11 +375,12 @@ class LeaseCore:
 def lose_all(client: Client, losses: Sequence[tuple[LeaseCore, str, str]], *, since: LeaseState = HELD) -> None:
     """End leases for their holders, with reason and detail; a lease in another state than `since` stays unchanged.
 
-    The observer hears of all losses, then the leases are lost, then each `on_loss` runs. An observer that blocks delays
-    the second step by `TELL_S` at most.
+    The observer gets the events of all losses, then the leases are lost, then each `on_loss` runs. An observer that
+    blocks delays the second step by `OBSERVER_WAIT_S` at most.
     """
-    if not client.guard.acquire(timeout=TELL_S):
-        return  # a signal handler has interrupted the owner of the guard, and blocks: the keeper comes back
+    if not client.guard.acquire(timeout=OBSERVER_WAIT_S):
+        # A blocked signal handler runs on the thread that holds the guard; the keeper tries again in its next round.
+        return
     lost: list[LeaseCore] = []
     try:
         try:
@@ -392,7 +393,7 @@ def lose_all(client: Client, losses: Sequence[tuple[LeaseCore, str, str]], *, si
             client.keeper.forget(lease)
         if lost:
             reporter = client.keeper.reporter
-            reporter.tell([partial(reporter.emit_here, *lease.loss_event()) for lease in lost])
+            reporter.run_and_wait([partial(reporter.emit_here, *lease.loss_event()) for lease in lost])
     finally:  # also if an interrupt ends the wait
         for lease in lost:
             lease.end_loss()

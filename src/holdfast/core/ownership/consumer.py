@@ -103,7 +103,10 @@ class OwnerConsumer(ConsumerCore):
         return session.doubt_ns if session is not None and session.is_live() and session.doubt_ns > now_ns else NEVER_NS
 
     def answer_until_ns(self, now_ns: int) -> int | None:
-        """Wait for no answer beyond the deadline of the session, because the reader must get its events then."""
+        """Return until when to wait for the answer to a fetch.
+
+        At most until the assignments are in doubt, because the owner must then report them as lost.
+        """
         return min(now_ns + WIRE_NS, self.doubt_ns(now_ns))
 
     def _watch_doubt(self, session: ConsumerSession) -> None:

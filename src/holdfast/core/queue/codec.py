@@ -60,7 +60,8 @@ def encoded(codec: Codec, body: Any) -> bytes:
     except Exception as error:
         raise_if_of_signal(error)
         why = codec_error(codec, error)
-    if why is not None:  # raised here, so that no error behind this one has the body
+    # Raise outside the `except` block: the codec's error, which may contain the body, must not become the context.
+    if why is not None:
         raise InvalidConfig(
             "body", size_of(body), f"the queue's codec cannot encode it ({why}): pass another body or codec"
         )

@@ -33,7 +33,7 @@ class HandlerThreads:
             try:
                 thread.start()
                 self._threads.append(thread)
-            except RuntimeError:  # the system refuses a thread: the others have more to do
+            except RuntimeError:  # the system refuses a thread: a running one takes the job later, or this one runs it
                 if not self._threads:
                     job()
                     return

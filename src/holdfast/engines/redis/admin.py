@@ -132,7 +132,8 @@ class _AdminConnection:
         try:
             return read(reply)
         except (TypeError, ValueError) as error:
-            detail = f"{self._url}: its reply to {arguments[0]} is none of a Redis or Valkey server"
+            what = "is not the reply of a Redis or Valkey server; check the address"
+            detail = f"{self._url}: the reply to {arguments[0]} {what}"
             raise Unavailable("redis", UnavailableReason.FAILED, detail) from error
 
     def scan(self, pattern: str) -> Iterator[tuple[list[str], bool]]:

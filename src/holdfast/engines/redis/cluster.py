@@ -261,7 +261,8 @@ def _read_slot_map(node: Connector, reply: Any) -> SlotMap:
     try:
         return SlotMap(reply, node.place[0])
     except (TypeError, ValueError, LookupError) as error:
-        detail = f"{node.url}: its reply to CLUSTER SLOTS is no map of slots"
+        what = "cannot read the reply to CLUSTER SLOTS; check that the address is a Redis Cluster node"
+        detail = f"{node.url}: {what}"
         raise Unavailable("redis", UnavailableReason.FAILED, detail) from error
 
 

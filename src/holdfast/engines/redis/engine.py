@@ -228,7 +228,8 @@ class RedisEngine:
                     raise_if_of_signal(error)
                     trouble = error
         if trouble is not None:  # outside of the lock: a logging handler is user code
-            log.warning("holdfast: changes of the servers are noticed late: %s", trouble)
+            text = "holdfast: cannot subscribe to failover messages, so this client notices a failover later: %s"
+            log.warning(text, trouble)
 
     def forked(self) -> None:
         listeners, self._wakeups, self._changes = (self._wakeups, self._changes), None, None

@@ -53,8 +53,7 @@ class Info(dict[str, str]):
         super().__init__(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
     def number(self, key: str) -> int | None:
-        text = self.get(key, "")
-        return int(text) if len(text) <= _DIGITS and text.isascii() and text.isdecimal() else None
+        return number_in(self.get(key))
 
     def switch(self, key: str) -> bool | None:
         number = self.number(key)
@@ -65,6 +64,11 @@ class Info(dict[str, str]):
         listed = (text for key, text in self.items() if key.startswith("slave") and key[5:].isdecimal())
         fields = (dict(part.partition("=")[::2] for part in text.split(",")) for text in listed)
         return frozenset(f"{each['ip']}:{each['port']}" for each in fields if "ip" in each and "port" in each)
+
+
+def number_in(text: str | None) -> int | None:
+    """Return the number that a server reported as a text; `None` for any other text."""
+    return int(text) if text and len(text) <= _DIGITS and text.isascii() and text.isdecimal() else None
 
 
 def facts_from(replies: list[Any], **seen: Any) -> ServerFacts:
@@ -82,7 +86,7 @@ def facts_from(replies: list[Any], **seen: Any) -> ServerFacts:
         appendfsync=fsync,
         maxmemory=info.number("maxmemory"),
         maxmemory_policy=info.get("maxmemory_policy"),
-        min_replicas=Info(f"least:{least}").number("least"),
+        min_replicas=number_in(least),
         cluster=info.switch("cluster_enabled"),
         unseen=tuple(f"{command}: {reply or 'nothing'}" for command, reply in sent if not _is_answered(reply)),
         **seen,

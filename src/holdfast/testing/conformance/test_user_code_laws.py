@@ -105,7 +105,7 @@ def test_a_blocked_observer_does_not_delay_the_report_of_a_loss(face):
     began = time.monotonic()
 
     assert lease.lost.wait(5)
-    assert time.monotonic() - began < TTL / 3 + reporter.TELL_S + 0.5
+    assert time.monotonic() - began < TTL / 3 + reporter.OBSERVER_WAIT_S + 0.5
     with pytest.raises(LeaseLost):
         lease.check()
     eventually(lambda: called == [True], 5)
@@ -117,8 +117,8 @@ def test_a_blocked_observer_does_not_delay_the_report_of_a_loss(face):
 
 def test_the_observer_hears_of_a_loss_before_the_lease_is_lost(face, monkeypatch):
     """The order is: the observer, then `lease.lost`, then `on_loss`. It holds for every thread that finds the loss."""
-    monkeypatch.setattr(reporter, "TELL_S", 10)
-    monkeypatch.setattr("holdfast.core.lease.state.TELL_S", 10)
+    monkeypatch.setattr(reporter, "OBSERVER_WAIT_S", 10)
+    monkeypatch.setattr("holdfast.core.lease.state.OBSERVER_WAIT_S", 10)
     for found_by in ("the keeper", "the holder"):
         order, leases = [], []
 

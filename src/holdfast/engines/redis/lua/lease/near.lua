@@ -1,4 +1,5 @@
--- Find out whether the caller has a waiter near the front; then its heartbeat counts for less time, and the next comes sooner.
+-- Set `near` if one of the first WATCHERS waiters is the caller's, and let its heartbeat expire after NEAR_HEARTBEAT_MS:
+-- such a client sends heartbeats more often.
 --
 -- KEYS, ARGV  those of the script
 --
