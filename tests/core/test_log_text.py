@@ -61,6 +61,7 @@ def test_every_error_of_the_library_is_one_line(text):
         errors.InvalidName(text, "a rule"),
         errors.InvalidConfig("label", text, "a rule"),
         errors.PromiseNotKept(text, ("fifo",), promise),
+        errors.Deadlock(text, 1),
     ]
     raised[3].__cause__ = UnicodeDecodeError("utf-8", b"pay1oad\xff", 7, 8, "invalid start byte")
 
