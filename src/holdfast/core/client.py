@@ -217,7 +217,7 @@ class Client:
         for at, answer in enumerate(answers):
             if isinstance(answer, Unavailable):
                 if not isinstance(answer, UnreadableRecord):
-                    raise Unavailable(answer.engine, answer.reason, answer.detail) from answer
+                    raise Unavailable(answer.engine, answer.reason, answer.detail, answer.outcome) from answer
                 log.warning("holdfast: %s", answer)
                 answers[at] = None
         return answers
