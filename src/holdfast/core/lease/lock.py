@@ -343,9 +343,7 @@ def name_from_arguments(template: str, work: Callable[..., Any]) -> Callable[[tu
         filled = [field.format(**bound.arguments) for field in fields]
         for field, value in zip(fields, filled, strict=True):
             if value.startswith("<") and " at 0x" in value:
-                rule = (
-                    f"the text of {field} is an address in memory, which no two objects share: name a field of it"
-                )
+                rule = f"the text of {field} is an address in memory, which no two objects share: name a field of it"
                 raise InvalidName(template, rule)
         filled[:-1] = [value.translate(escapes) for value in filled[:-1]]
         return checked_name("".join(part for pair in zip(texts, [*filled, ""], strict=True) for part in pair))
