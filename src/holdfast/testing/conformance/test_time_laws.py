@@ -280,6 +280,7 @@ def test_the_shortest_ttl_is_renewed_ten_times_a_second_at_most(timed):
     client = timed.connect()
     wire, keeper = timed.wire(client), client._client.keeper
     with client.lock("x", ttl=0.2) as lease:
+        eventually(lambda: keeper.wake_ns <= lease.due_ns, what="a keeper that knows the lease")
         for _ in range(60):
             timed.clock.advance(0.01)
             eventually(lambda: timed.clock.now_ns() < keeper.wake_ns < NEVER_NS, what="a keeper that sleeps")
