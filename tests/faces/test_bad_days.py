@@ -88,7 +88,7 @@ def test_the_keeper_survives_many_undos_that_cannot_be_delivered(client):
     heal()
 
     lease.check()
-    assert client._client.keeper._thread.is_alive()
+    assert client._client.keeper.thread.is_alive()
     lease.release()
     eventually(client._client.keeper.idle, 10)
 

@@ -144,7 +144,8 @@ class Client:
 
         No lease is requested without a keeper: `Unavailable` if its thread cannot start.
         """
-        self.keeper.start()
+        if self.keeper.thread is None:
+            self.keeper.wake()
         # Register first, then look at the state: `close` sets the state first, and then looks for registered leases.
         self.keeper.leases[lease.token] = weakref.ref(lease)
         if self.check_caller is not None:

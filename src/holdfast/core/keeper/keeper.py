@@ -87,7 +87,7 @@ class Keeper:
         self._inbox: deque[PendingCommand] = deque()  # any thread may append, at any time
         self._outbox: list[PendingCommand] = []  # only the keeper's thread uses this list
         self._waker = self._transport.waker()
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self._ending: threading.Thread | None = None
         self._stopping = self._last_round = False  # after the last round the keeper does not resend
         self.wake_ns = NEVER_NS  # when the sleep of the thread ends without a wake-up; never while it works
@@ -155,7 +155,7 @@ class Keeper:
             undo = self._pending_for(lease, lease.undo_command())
         self.leases.pop(lease.token, None)
         self._dropped.append((undo, lease.identity.shown, lease.fence_or_none))
-        if self._thread is None:
+        if self.thread is None:
             with suppress(RuntimeError):  # no room for a thread: the next lease starts one
                 _thread.start_new_thread(self._wake_if_possible, ())
         self._waker.wake()
@@ -214,7 +214,7 @@ class Keeper:
 
     def stopped(self) -> bool:
         """Return whether the threads have ended, after the observer has heard of every event."""
-        if self._thread is not None:
+        if self.thread is not None:
             return False
         ending = self._ending
         if ending is not None:
@@ -228,23 +228,18 @@ class Keeper:
 
     def runs_here(self) -> bool:
         """Return whether this thread is the keeper's."""
-        return threading.current_thread() is self._thread
-
-    def start(self) -> None:
-        """Start the thread before a lease is requested; raise `Unavailable` if the system refuses a thread."""
-        if self._thread is None:
-            self.wake()
+        return threading.current_thread() is self.thread
 
     def wake(self) -> None:
-        """Wake the thread; start it if there is none."""
+        """Wake the thread; start it if there is none, or raise `Unavailable` if the system refuses a thread."""
         with self.guard:
-            if (self._thread is None or not self._thread.is_alive()) and not self._stopping:
+            if (self.thread is None or not self.thread.is_alive()) and not self._stopping:
                 self._transport.on_unknown_wakeup(self.send_heartbeats_soon)
-                self._thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
+                self.thread = threading.Thread(target=self._work, name="holdfast-keeper", daemon=True)
                 try:
-                    start_thread(self._thread, "keeper")
+                    start_thread(self.thread, "keeper")
                 except Unavailable:
-                    self._thread = None
+                    self.thread = None
                     raise
         self._waker.wake()
 
@@ -392,7 +387,7 @@ class Keeper:
             # Under the guard: either this check sees a new lease, or the new lease sees no thread and starts another.
             if not self._stopping and self._next_ns(now_ns) < NEVER_NS:
                 return False
-            self._ending, self._thread = self._thread, None
+            self._ending, self.thread = self.thread, None
             return True
 
     def _next_ns(self, now_ns: int) -> int:
