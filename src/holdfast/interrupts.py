@@ -9,13 +9,16 @@ module.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import opcode
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
+_HAS_VARARGS = 0x04  # inspect.CO_VARARGS, without the long import
 
 
 def error_of_signal(error: BaseException) -> BaseException | None:
@@ -62,15 +65,19 @@ def is_of_signal(error: BaseException) -> bool:
 
 
 def _is_handler(frame: FrameType) -> bool:
-    """Return whether a function runs as a signal handler: its argument is the frame that it interrupted."""
+    """Return whether a function runs as a signal handler: its arguments are a number and the frame that it interrupted.
+
+    A method has `self` before them, and a `functools.partial` more. Other local variables do not count: any function
+    can keep the frame of its caller in one.
+    """
     interrupted = frame.f_back
-    if interrupted is None:
+    if interrupted is None or threading.current_thread() is not threading.main_thread():
         return False
-    values = frame.f_locals.values()
-    return any(
-        value is interrupted or (isinstance(value, tuple) and any(each is interrupted for each in value))
-        for value in values
-    )
+    code, values = frame.f_code, frame.f_locals
+    arguments = [values.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_flags & _HAS_VARARGS:
+        arguments += values.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], ())
+    return any(after is interrupted and isinstance(number, int) for number, after in itertools.pairwise(arguments))
 
 
 def _is_running(frame: FrameType, catcher: FrameType | None) -> bool:

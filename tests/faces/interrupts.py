@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import signal
 import sys
 from pathlib import Path
 
@@ -57,10 +58,13 @@ class InterruptAt:
                 if self.left < 0:
                     self.where = f"{code.co_filename.removeprefix(SOURCE)}:{frame.f_lineno} {code.co_qualname}"
                     self._before.clear()
-                    raise self._error(self.where)
+                    self._handle(signal.SIGALRM, sys._getframe())
         elif event == "return":
             self._before.pop(frame, None)
         return self._trace
+
+    def _handle(self, _signum, _frame):
+        raise self._error(self.where)
 
 
 def being_deleted(frame):

@@ -1,18 +1,21 @@
 """An error that the program's signal handler raises is the program's: the library neither explains nor drops it.
 
 The usual case is an alarm that raises `TimeoutError`, which is also the error of a late socket. A tracer that raises at
-a chosen line looks like such a handler: its argument is the frame that it interrupts.
+a chosen line calls such a function: its arguments are a number and the frame that it interrupts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 import signal
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from interrupts import InterruptAt
@@ -283,6 +286,69 @@ def test_a_timeout_of_a_socket_is_no_error_of_a_signal_handler():
     library()
     in_alarm(program)
     assert found == [(None, False, type(None)), (None, False, Alarm)]
+
+
+class FrameKeeper:
+    """A codec that looks at its caller, as for the text of an error."""
+
+    name = "frame-keeper"
+
+    def encode(self, value):
+        return value.encode()
+
+    def decode(self, data):
+        caller = sys._getframe(1)
+        if data == b"bad":
+            raise ValueError(f"cannot decode in {caller.f_code.co_name}")
+        return data.decode()
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_the_error_of_a_codec_that_keeps_its_callers_frame_is_no_error_of_a_signal_handler(url, in_thread):
+    """The message becomes a dead letter, and the worker continues."""
+    with holdfast.connect(url) as hf:
+        jobs = hf.queue(f"frames-{in_thread}", codec=FrameKeeper())
+        jobs.publish_many(["bad", "good"])
+        handled = []
+        worker = jobs.worker(lambda message: (handled.append(message.body), worker.stop()))
+        if in_thread:
+            thread = threading.Thread(target=worker.run)
+            thread.start()
+            thread.join(20)
+        else:
+            bound = threading.Timer(20, worker.stop)
+            bound.start()
+            worker.run()
+            bound.cancel()
+        assert handled == ["good"]
+        assert jobs.stats().dead == 1
+
+
+def test_a_handler_with_more_arguments_is_recognised():
+    """A method and a `functools.partial` are handlers too; on another thread, no function is one."""
+
+    class Program:
+        def handle(self, _signum, _frame):
+            raise Alarm
+
+    def extended(_extra, _signum, _frame):
+        raise Alarm
+
+    def no_handler(_signum, _frame):
+        _frame, _mine = None, sys._getframe(1)
+        raise Alarm
+
+    def call(handler):
+        try:
+            handler(signal.SIGALRM, sys._getframe())
+        except Alarm as error:
+            return error_of_signal(error) is error
+
+    assert call(Program().handle)
+    assert call(functools.partial(extended, "extra"))
+    assert not call(no_handler)
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(call, Program().handle).result()
 
 
 def test_a_suppressed_error_does_not_hide_an_alarm():
