@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import failpoints
+from holdfast.commands import Acquire
 from holdfast.engines.files import codec, root
-from holdfast.errors import InvalidConfig, LeaseLost, Unavailable
+from holdfast.errors import InvalidConfig, LeaseLost, ReplyLost, Unavailable
+from holdfast.shared_files import Folder
 from holdfast.testing import eventually
 
 
@@ -152,7 +154,7 @@ def test_a_planted_id_file_is_not_followed(connect, shared, tmp_path, trap):
 
 @pytest.mark.finding("S11", "S12")
 @pytest.mark.parametrize("trap", ["garbage", "empty", "directory", "pipe", "link", "huge"])
-def test_an_unreadable_version_counts_as_held_for_a_while_and_is_then_replaced(connect, shared, trap, monkeypatch):
+def test_an_unreadable_version_counts_as_held_for_a_while_and_is_then_replaced(connect, shared, trap):
     """It may have been a lease, torn by a power cut: it counts as held for a minute, and then as free."""
     client = connect()
     client.lock("x").acquire().release()
@@ -174,8 +176,7 @@ def test_an_unreadable_version_counts_as_held_for_a_while_and_is_then_replaced(c
     with pytest.raises(Unavailable):
         client.lock("x").acquire(timeout=0)
     assert time.monotonic() - began < 5
-    monkeypatch.setattr("holdfast.engines.files.engine._UNREADABLE_US", 200_000)
-    time.sleep(0.25)
+    os.utime(planted, (time.time() - 61, time.time() - 61), follow_symlinks=False)
 
     client.lock("x").acquire(timeout=0).release()
 
@@ -257,6 +258,46 @@ def test_an_unreadable_version_counts_as_free_a_minute_after_it_was_written(conn
     connect().lock("x").acquire(timeout=0).release()
 
     assert "counts as held for another" in caught.value.detail
+
+
+def tear_newest(shared, age_s):
+    """Overwrite the newest version of "x", as a power cut of the file server may, this long ago."""
+    newest = max((shared / ".holdfast" / "leases" / "x").glob("[0-9]*"))
+    newest.write_bytes(b"\0" * 100)
+    os.utime(newest, (time.time() - age_s, time.time() - age_s))
+
+
+@pytest.mark.finding("S11")
+def test_a_torn_lease_counts_as_held_for_the_longest_ttl_in_its_older_versions(connect, shared):
+    """A healthy holder with a ttl of 600 s renews every 200 s, so a version that is 100 s old may be its lease."""
+    holder, other = connect(), connect()
+    holder.lock("x", ttl=600).acquire().release()
+    lease = holder.lock("x", ttl=600).acquire()
+    tear_newest(shared, 100)
+
+    with pytest.raises(Unavailable) as caught:
+        other.lock("x").acquire(timeout=0)
+    assert "counts as held for another 500 s" in caught.value.detail
+    tear_newest(shared, 601)
+    with other.lock("x", timeout=0) as later:
+        assert later.fence > lease.fence
+
+
+@pytest.mark.finding("S11")
+def test_a_torn_lease_counts_as_held_for_a_minute_if_no_older_version_tells_its_ttl(connect, shared, monkeypatch):
+    """The minute begins when a process first sees the version, and may end before the ttl: a caveat of the promise."""
+    holder, other = connect(), connect()
+    lease = holder.lock("x", ttl=600).acquire()
+    tear_newest(shared, 100)
+
+    with pytest.raises(Unavailable) as caught:
+        other.lock("x").acquire(timeout=0)
+    assert "counts as held for another 60 s" in caught.value.detail
+    monkeypatch.setattr("holdfast.engines.files.engine._UNREADABLE_US", 1)
+    with other.lock("x", timeout=0) as later:
+        assert later.fence > lease.fence
+        assert lease.remaining() > 500
+    assert any("tears the newest version" in caveat.sentence for caveat in other.promise().caveats)
 
 
 @pytest.mark.finding("S11")
@@ -424,6 +465,43 @@ def test_a_link_with_an_unknown_outcome_is_resolved_by_reading_again(connect, mo
     assert other.lock("x").try_acquire() is None
     lease.release()
     other.lock("x").acquire(timeout=0).release()
+
+
+def test_a_lease_that_outlives_its_process_is_visible_only_after_its_end_is_stored(connect, monkeypatch, versions):
+    """An error of the session's file leaves no lease: the command was not started."""
+    client = connect()
+    client._client.engine.outlive_process()
+
+    def pwrite(*_details):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.engines.files.sessions.os.pwrite", pwrite)
+        with pytest.raises(Unavailable) as caught:
+            client.lock("x").acquire(timeout=0)
+
+    assert (caught.value.outcome, versions()) == ("not started", [])
+    client.lock("x").acquire(timeout=0).release()
+
+
+def test_an_error_after_a_visible_version_leaves_the_outcome_unknown(connect, monkeypatch, versions):
+    """The waiter is in the line already: a caller that hears "not started" would leave it there."""
+    holder, client = connect(), connect()
+    lease = holder.lock("x").acquire()
+    before, real = versions(), Folder.open
+
+    def open_file(folder, name, **options):
+        if versions() != before:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(folder, name, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "open", open_file)
+        [reply] = client._client.engine.store.answer_all([Acquire("x", "waiter", "{}", 1000, wait=True)], None)
+
+    assert len(versions()) > len(before)
+    assert type(reply) is ReplyLost
+    lease.release()
 
 
 def test_a_link_whose_lost_reply_looks_like_a_refusal_is_recognised_by_its_file(connect, monkeypatch):

@@ -55,7 +55,7 @@ _STEP_MAX_NS = 10_000_000_000
 _BACK_OFF_AFTER = 4
 _BACK_OFF_S = 0.002
 _SWEEP_EVERY = 64
-# An unreadable version may be a lease: it counts as held for this time.
+# An unreadable version may be a lease: it counts as held for this time, or for the longest ttl in the older versions.
 _UNREADABLE_US = 60_000_000
 
 # The clients of this process, by client id: a wake-up for one of them needs no pipe.
@@ -107,7 +107,7 @@ class FileStore(Store):
     def _apply(self, session: FileSession, command: Command, bound_ns: int) -> Answer:
         """Read, decide and write, until the write succeeds or nothing has to be written; return the answer."""
         log = VersionLog(self.root, folder_of(command.name))
-        unsure, lost_writes = False, 0
+        unsure, visible, lost_writes = False, False, 0
         try:
             while True:
                 began_ns = SYSTEM.now_ns()
@@ -115,24 +115,30 @@ class FileStore(Store):
                 before = self._read(session, command.name, version, log)
                 moment = self._moment(session, command, before.record)
                 after, answer, wake = RULES[type(command)].apply(before.record, command, moment)
+                if after.holder is not None and after.holder.client == session.client:
+                    # Before the version is visible: the next client to see this holder must also see that it outlives
+                    # its process.
+                    session.hold_until(after.holder.expires_us)
                 if codec.is_same(before.record, after):
                     break
                 now = Timestamp(self._clocks.boot, moment.now_us, moment.wall_us)
                 body = codec.written(command.name, before, after, now, self._memory_us)
                 result = log.write(version, body, partial(self._wake, wake))
                 if result is WriteResult.DONE:
+                    visible = True
                     self._refuse_slept(session, command, began_ns, bound_ns)
                     break
                 unsure, lost_writes = unsure or result is WriteResult.UNSURE, lost_writes + 1
                 _back_off(lost_writes, bound_ns)
+            log.close()
+            self._remember_waiter(session, command, answer, after)
         except OSError as error:
             raise_if_of_signal(error)
-            if unsure:
+            if unsure or visible:
                 raise ReplyLost(NAME, UnavailableReason.REPLY_LOST, str(error)) from error
             raise
         finally:
             log.close()
-        self._remember_waiter(session, command, answer, after)
         return _first_answer(command, answer) if unsure else answer
 
     def _read(self, session: FileSession, name: str, version: Version, log: VersionLog) -> codec.StoredRecord:
@@ -144,16 +150,29 @@ class FileStore(Store):
             raise Unavailable(NAME, UnavailableReason.OTHER_LAYOUT, f"the record of {name!r}: {error}") from error
         except ValueError as error:
             raise_if_of_signal(error)
-            # A short-lived process never sees the version for a whole minute, so the age of the file counts too, on the
-            # file server's clock.
-            seen_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
-            silent_us = max(seen_us, session.wall_us() - log.written_ns(version.number) // NS_PER_US)
-            if silent_us >= _UNREADABLE_US:
+            longest_ttl_us = self._longest_ttl_us(log)
+            held_us = max(_UNREADABLE_US, longest_ttl_us)
+            silent_us = SYSTEM.now_ns() // NS_PER_US - self._clocks.first_seen_us((name, version.number))
+            if longest_ttl_us:
+                # A short-lived process never sees the version for that long, so the age of the file counts too, on the
+                # file server's clock.
+                silent_us = max(silent_us, session.wall_us() - log.written_ns(version.number) // NS_PER_US)
+            if silent_us >= held_us:
                 log.keep_unreadable(version.number)
                 return codec.EMPTY
-            left_s = (_UNREADABLE_US - silent_us) / 1e6
+            left_s = (held_us - silent_us) / 1e6
             detail = f"the record of {name!r} cannot be read ({error}); it counts as held for another {left_s:.0f} s"
             raise UnreadableRecord(NAME, detail=detail) from error
+
+    def _longest_ttl_us(self, log: VersionLog) -> int:
+        """Return the longest ttl of a holder or waiter in the older versions; 0 if none of them can be read."""
+        found = [0]
+        for body in log.read_older():
+            with suppress_unless_signal(ValueError):
+                record = codec.read(body, self._clocks).record
+                leases = (*record.waiters, *([] if record.holder is None else [record.holder]))
+                found += [lease.ttl_ms * 1000 for lease in leases]
+        return max(found)
 
     def _moment(self, session: FileSession, command: Command, record: Record) -> Moment:
         """Return the moment, with the dead and silent clients. Look only at clients on which the answer depends."""
@@ -189,8 +208,6 @@ class FileStore(Store):
 
     def _remember_waiter(self, session: FileSession, command: Command, answer: Answer, record: Record) -> None:
         """Record a heartbeat, and the processes ahead of a waiter; forget a waiter that waits no longer."""
-        if record.holder is not None and record.holder.client == session.client:
-            session.hold_until(record.holder.expires_us)
         if type(answer) is Busy or type(command) is WaiterHeartbeat:
             with suppress_unless_signal(OSError):  # the disk may be full; the answer is valid without the heartbeat
                 session.heartbeat()

@@ -90,6 +90,14 @@ class VersionLog:
                 # Another client removed the folder or its highest version meanwhile: look again.
         raise AssertionError("the last look returns or raises")
 
+    def read_older(self) -> list[bytes]:
+        """Return the contents of the versions below the highest, as far as they can be read."""
+        found: list[bytes] = []
+        for number in self.numbers[-1 - _KEEP_NETWORK : -1]:
+            with suppress_unless_signal(OSError):
+                found.append(self._body(number))
+        return found
+
     def write(self, base: Version, body: bytes, visible: Callable[[], None] = lambda: None) -> WriteResult:
         """Add the next version. Call `visible` as soon as others may see it, before removing old versions."""
         if base.number == 0:
