@@ -22,7 +22,7 @@ from holdfast.cli.errors import hint_for
 from holdfast.cli.options import Json, Url
 from holdfast.cli.output import plain
 from holdfast.cli.pool_like import KINDS
-from holdfast.commands import GetPoolStats, Show
+from holdfast.commands import GetPoolStats, PoolSnapshot, Show
 from holdfast.commands.queue_admin import QUEUES, GetStats
 from holdfast.config import settings
 from holdfast.core.step import run
@@ -46,7 +46,7 @@ _SLOW_HANDOVER_S = 0.5
 # The keeper retries a renewal every 100 ms; a slower round trip uses up every margin.
 _SLOW_TRIP_S = 0.1
 # How many names of each kind the doctor reads, and how many at once.
-_NAMES, _AT_ONCE = 10_000, 500
+_NAMES, _ITEMS, _AT_ONCE = 10_000, 100, 500
 
 
 class DoctorReport(NamedTuple):
@@ -146,16 +146,21 @@ def _unreadable(client: Client) -> list[Finding]:
     commands: list[Command] = [Show(name) for name in client.engine.names("", _NAMES).names]
     if Capability.POOLS in client.engine.capabilities:
         for kind in KINDS:
-            commands += [GetPoolStats(name, 0, kind) for name in client.engine.names("", _NAMES, kind).names]
+            commands += [GetPoolStats(name, _ITEMS, kind) for name in client.engine.names("", _NAMES, kind).names]
     if Capability.QUEUES in client.engine.capabilities:
         commands += [GetStats(name) for name in client.engine.names("", _NAMES, QUEUES).names]
     answers: list[Reply] = []
     for first in range(0, len(commands), _AT_ONCE):
         answers += run(client.transport.apply_all(commands[first : first + _AT_ONCE]))
-    return [
+    findings = [
         Finding(serious=False, what=answer.detail, advice="no other name is affected; the data stays as it is")
         for answer in answers
         if isinstance(answer, UnreadableRecord)
+    ]
+    return findings + [
+        Finding(serious=False, what=f"{command.name!r}: {answer.trouble}", advice="the other items are lent as before")
+        for command, answer in zip(commands, answers, strict=True)
+        if isinstance(answer, PoolSnapshot) and answer.trouble
     ]
 
 

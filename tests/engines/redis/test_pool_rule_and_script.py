@@ -273,7 +273,7 @@ MUTATIONS = [
              "local _ = 0"),
     Mutation("shares outlive a change", "\nreset_shares()\nlocal added", "\nlocal added"),
     Mutation("an item of two shares is in one", "all[#all + 1] = share", "all = { share }"),
-    Mutation("a leaving item is in a share", "if not load(name)[LEAVING] then", "if true then"),
+    Mutation("a leaving item is in a share", "if not (item and item[LEAVING]) then", "if true then"),
     Mutation("all_ms is that of the first item", "place or -1, all_ms(), life }", "place or -1, next_ms(), life }"),
     Mutation("all_ms of a heartbeat is that of the first item", "first or '', all_ms(), near",
              "first or '', next_ms(), near"),

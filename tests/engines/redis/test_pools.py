@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 import holdfast
-from holdfast import NotAcquired, Unavailable
+from holdfast import LeaseLost, NotAcquired, Unavailable
+from holdfast.cli.doctor import _examine
 from holdfast.testing import WorkerProcesses, eventually
 
 BORROWERS = f"{os.path.dirname(__file__)}/pool_borrowers.py"
@@ -235,3 +236,75 @@ def test_waiters_whose_keys_were_lost_are_served(pool, one_server, share):
         waiter.join()
     assert got == [None, None]
     assert pool.stats().waiting == 0
+
+
+JUNK = [b"junk", b"", b"\xc1", b"\x93\x01\x02\x03"]
+ITEMS_KEY = "hf2:{channels}:pool:items"
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_an_item_that_cannot_be_read_is_not_lent_and_blocks_no_other(pool, one_server, junk):
+    """Another program overwrote it. Statistics and doctor name its field, and a user can replace it."""
+    pool.set_items(["a", "b", "c"])
+    one_server.command("HSET", ITEMS_KEY, "b", junk)
+
+    lent = [pool.borrow(timeout=0) for _ in range(2)]
+    assert sorted(item.name for item in lent) == ["a", "c"]
+    with pytest.raises(NotAcquired):
+        pool.borrow(timeout=0)
+    stats = pool.stats(limit=0)
+    assert "cannot be read, and are not lent: b (fields of the key hf2:{channels}:pool:items)" in stats.trouble
+    assert (stats.size, stats.lent, stats.cooling, stats.free) == (3, 2, 0, 0)
+    found = [finding.what for finding in _examine(one_server.url).findings if "channels" in finding.what]
+    assert len(found) == 1
+    assert stats.trouble in found[0]
+    pool.remove(["b"])
+    pool.add(["b"])
+    lent.append(pool.borrow(timeout=0))
+    assert lent[-1].name == "b"
+    for item in lent:
+        item.release()
+    assert pool.stats().trouble == ""
+    assert pool.stats().free == 3
+
+
+def test_an_expired_item_that_cannot_be_read_stays_away_and_the_others_come_back(pool, one_server):
+    """The script that brings expired items back meets it after it has written others: it completes its step."""
+    pool.set_items(["a", "b", "c"])
+    with holdfast.connect(one_server.url) as client:
+        dead = [client.pool("channels", ttl=1, on_death=0).borrow(timeout=0) for _ in range(2)]
+        client.close(timeout=0)
+    healthy = pool.borrow(timeout=0)
+    one_server.command("HSET", ITEMS_KEY, dead[1].name, b"junk")
+
+    again = pool.borrow(timeout=10)
+    assert again.name == dead[0].name
+    with pytest.raises(NotAcquired):
+        pool.borrow(timeout=0)
+    healthy.release()
+    again.release()
+    assert pool.stats().free == 2
+    pool.remove([dead[1].name])
+    stats = pool.stats()
+    assert (stats.size, stats.lent, stats.trouble) == (2, 0, "")
+
+
+def test_the_borrower_of_an_item_that_cannot_be_read_hears_which_field_it_is(pool, one_server):
+    """The error claims no more than is known, and names the one field."""
+    pool.set_items(["a", "b"])
+    item = pool.borrow(timeout=0)
+    one_server.command("HSET", ITEMS_KEY, item.name, b"junk")
+
+    with pytest.raises(Unavailable) as caught:
+        item.extend(30)
+    assert caught.value.reason == "corrupt"
+    assert f"another program wrote to the field {item.name} of the key {ITEMS_KEY}" in caught.value.detail
+    assert "nothing was changed" not in caught.value.detail
+    with pytest.raises(Unavailable) as caught:
+        pool.cool(item.name, 1)
+    assert f"the field {item.name} of the key" in caught.value.detail
+    with pool.borrow(timeout=0) as other:
+        assert other.name != item.name
+    pool.remove([item.name])
+    with pytest.raises(LeaseLost):
+        item.release()

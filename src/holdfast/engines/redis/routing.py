@@ -21,6 +21,7 @@ from holdfast.engines.redis.layout import writes
 from holdfast.engines.redis.pool import extra_s
 from holdfast.engines.redis.redirects import (
     ASK,
+    CORRUPT,
     FAIL,
     MOVED,
     REFRESH,
@@ -474,6 +475,7 @@ class RoutingTransport(BaseTransport, Generic[C]):
         await self._run_in_thread(self._engine.topology.agreed_nodes)
 
 
+_ONE_ITEM = f"{CORRUPT} the field "
 NOT_SENT = Unavailable("redis", UnavailableReason.FAILED, "the command was not sent")
 
 
@@ -484,10 +486,13 @@ def _is_failing(connections: NodeConnections) -> bool:
 def unreadable_error(url: str, prefix: str, command: Command, reply: hiredis.ReplyError) -> Unavailable:
     """Return the error for data that the scripts cannot use. It names the keys; its cause is the server's own text."""
     keys = f"{record_key(prefix, command.name)}*"
-    detail = (
-        f"{url}: the data of {readable(command.name)!r} cannot be read, and nothing was changed: another program wrote "
-        f"to one of the keys {keys!r}. Move or delete that key to start again"
-    )
+    place, remedy = f"one of the keys {keys!r}", "Move or delete that key to start again"
+    if str(reply).startswith(_ONE_ITEM):
+        place, remedy = (
+            f"the field {str(reply).removeprefix(_ONE_ITEM)}",
+            "Remove that item from the pool, and add it again",
+        )
+    detail = f"{url}: the data of {readable(command.name)!r} cannot be read: another program wrote to {place}. {remedy}"
     error = UnreadableRecord("redis", detail=detail)
     error.__cause__ = reply
     return error

@@ -29,6 +29,7 @@ end
 
 local function expire(name)
   local item = load(name)
+  if not item then return redis.call('ZREM', base .. ':away', name) end  -- it cannot be read, and never becomes free
   local ends = item[BACK] + item[COOLDOWN] * 1000
   if item[STATE] == LENT and ends > now then
     clear_lease(item)

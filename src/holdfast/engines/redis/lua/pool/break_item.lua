@@ -21,7 +21,11 @@
 local name = ARGV[4]
 allow_at_maxmemory()
 advance()
-local item = load(name)
+local item, unreadable = load(name)
+if unreadable then
+  commit()
+  return unreadable
+end
 if not item or not taken(item) or int(item[FENCE]) ~= ARGV[5] then
   commit()
   return { 'not held', NO_SUCH_LEASE, '' }

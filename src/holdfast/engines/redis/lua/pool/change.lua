@@ -36,9 +36,9 @@ local function read(names, each)
     local texts = redis.call('HMGET', base .. ':items', unpack(names, first, last))
     for i = first, last do
       local text = texts[i - first + 1]
-      local item = text and { cmsgpack.unpack(text) }
-      if item then was[names[i]] = { item[STATE], item[TOKEN] } end
-      each(names[i], item)
+      local readable, item = pcall(decode, text)
+      if readable then was[names[i]] = { item[STATE], item[TOKEN] } end
+      each(names[i], readable and item, text and not readable)
     end
   end
 end
@@ -49,9 +49,12 @@ local function write(command, key, values)
   end
 end
 
+local unknown = {}  -- the items to remove that cannot be read, as a set
 local removed, away, absent, lent = {}, {}, { 'unknown items' }, { 'lent items' }
-read(to_remove, function(name, item)
-  if not item or item[LEAVING] then
+read(to_remove, function(name, item, unreadable)
+  if unreadable then
+    removed[#removed + 1], unknown[name] = name, true
+  elseif not item or item[LEAVING] then
     absent[#absent + 1] = name
   elseif item[STATE] == FREE then
     removed[#removed + 1] = name
@@ -67,8 +70,8 @@ end
 
 reset_shares()
 local added, back, fields, orders = 0, {}, {}, {}
-read(operation == 'remove' and {} or named, function(name, item)
-  if item and not item[LEAVING] then return end
+read(operation == 'remove' and {} or named, function(name, item, unreadable)
+  if unreadable or item and not item[LEAVING] then return end
   if item then
     back[#back + 1] = { name, item }
   else
@@ -86,6 +89,13 @@ write('HSET', ':items', fields)
 write('ZADD', ':free', orders)
 write('ZREM', ':free', removed)
 write('HDEL', ':items', removed)
+if next(unknown) then
+  write('ZREM', ':away', removed)
+  local tokens = redis.call('HGETALL', base .. ':tokens')
+  for i = 1, #tokens, 2 do
+    if unknown[tokens[i + 1]] then redis.call('HDEL', base .. ':tokens', tokens[i]) end
+  end
+end
 for _, each in ipairs(back) do
   each[2][LEAVING] = false
   put(each[1], each[2])

@@ -15,7 +15,11 @@
 --@include pool/commit.lua
 local name = ARGV[4]
 advance()
-local item = load(name)
+local item, unreadable = load(name)
+if unreadable then
+  commit()
+  return unreadable
+end
 if not item or taken(item) then
   commit()
   return { item and 'lent items' or 'unknown items', name }

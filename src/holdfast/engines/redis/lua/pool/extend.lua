@@ -14,7 +14,8 @@
 --@include pool/advance.lua
 --@include pool/tombstones.lua
 --@include pool/commit.lua
-local item = load(ARGV[4])
+local item, unreadable = load(ARGV[4])
+if unreadable then return unreadable end
 allow_at_maxmemory()
 if not item or item[STATE] ~= LENT or item[TOKEN] ~= ARGV[5] or item[BACK] <= now then
   advance()

@@ -21,7 +21,11 @@
 local name, token = ARGV[4], ARGV[5]
 allow_at_maxmemory()
 advance()
-local item = load(name)
+local item, unreadable = load(name)
+if unreadable then
+  commit()
+  return unreadable
+end
 if not item or not taken(item) or item[TOKEN] ~= token then
   commit()
   return item and item[LAST] == token and 1 or not_held(token)

@@ -21,7 +21,8 @@ local function members()
   if leaving == 0 then return names end
   local found = {}
   for _, name in ipairs(names) do
-    if not load(name)[LEAVING] then found[#found + 1] = name end
+    local item = load(name)
+    if not (item and item[LEAVING]) then found[#found + 1] = name end
   end
   return found
 end

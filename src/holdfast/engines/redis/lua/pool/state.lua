@@ -67,14 +67,22 @@ local function share_of(tag, ppm) return ppm >= WHOLE_PPM and '' or int(ppm) .. 
 
 local function wake(client, token, pops) wakeups[#wakeups + 1] = { client, token, pops } end
 
-local function load(name)
-  local text = redis.call('HGET', base .. ':items', name)
-  if not text then return end
+local function decode(text)
   local item = { cmsgpack.unpack(text) }
   if not (item[STATE] >= '' and item[FENCE] <= STORED_FENCE_MAX and item[TOKEN] >= '' and item[CLIENT] >= ''
     and item[HOLDER] >= '' and item[BACK] >= 0 and item[COOLDOWN] >= 0 and item[TTL] >= 0) then
     error('an item has an impossible value')
   end
+  return item
+end
+
+-- Return the item. If it cannot be read, return nil and the error for a caller that named it; the item is then not free, and
+-- stays as it is until a user removes it from the pool.
+local function load(name)
+  local text = redis.call('HGET', base .. ':items', name)
+  if not text then return end
+  local readable, item = pcall(decode, text)
+  if not readable then return nil, { err = 'CORRUPT the field ' .. name .. ' of the key ' .. base .. ':items' } end
   was[name] = { item[STATE], item[TOKEN] }
   return item
 end
@@ -158,7 +166,8 @@ end
 
 local function taken_by(token)
   local name = redis.call('HGET', base .. ':tokens', token)
-  if name then return name, load(name) end
+  local item = name and load(name)
+  if item and item[TOKEN] == token then return name, item end
 end
 
 local function next_fence()
@@ -168,11 +177,19 @@ end
 
 --@include pool/shares.lua
 -- Return the item that this token would get: a free item of its share; of a read-write lock, a new item for the reader or
--- the writer. The function stores nothing.
+-- the writer. The function stores nothing, but removes an item that cannot be read from the free ones.
 local function pick(token, tag, ppm)
   if kind ~= RWLOCK then
     local name = next_free(tag, ppm)
-    if name then return name, load(name) end
+    local item = name and load(name)
+    while name and not item do
+      redis.call('ZREM', base .. ':free', name)
+      update_shares(name, nil)
+      local other = next_free(tag, ppm)
+      name = other ~= name and other
+      item = name and load(name)
+    end
+    if item then return name, item end
     return
   end
   if tag == READ then

@@ -15,11 +15,15 @@
 --@include pool/commit.lua
 advance()
 local limit, trouble = tonumber(ARGV[4]), ''
-local items, waiters = {}, {}
+local items, waiters, unreadable = {}, {}, {}
 local lent, not_free = redis.call('HLEN', base .. ':tokens'), redis.call('ZCARD', base .. ':away')
 
 local function add(name)
   local item = load(name)
+  if not item then
+    unreadable[#unreadable + 1] = name
+    return
+  end
   local values = { name, item[STATE], item[LEAVING] and 1 or 0, int(item[FENCE]), item[USED],
     item[USED] > 0 and math.floor((now - item[SINCE]) / 1000) or -1,
     item[STATE] ~= FREE and math.floor(math.max(0, item[BACK] - now) / 1000) or 0, item[HOLDER] }
@@ -27,6 +31,13 @@ local function add(name)
 end
 
 local function list()
+  -- An item that could not be read is neither free nor away.
+  if redis.call('HLEN', base .. ':items') > not_free + redis.call('ZCARD', base .. ':free') then
+    for _, name in ipairs(redis.call('HKEYS', base .. ':items')) do
+      local found = redis.call('ZSCORE', base .. ':free', name) or redis.call('ZSCORE', base .. ':away', name)
+      if not found then unreadable[#unreadable + 1] = name end
+    end
+  end
   if limit == 0 then return end
   local listed = redis.call('ZRANGE', base .. ':away', 0, limit - 1)
   for _, name in ipairs(listed) do add(name) end
@@ -47,6 +58,10 @@ local listed, failure = pcall(list)
 if not listed then
   items, waiters, trouble = {}, {}, 'the items cannot be listed: ' .. tostring(type(failure) == 'table' and failure.err or failure)
 end
+if unreadable[1] then
+  trouble = 'items that cannot be read, and are not lent: ' .. table.concat(unreadable, ', ', 1, math.min(5, #unreadable))
+    .. ' (fields of the key ' .. base .. ':items); remove them from the pool and add them again'
+end
 if packed then commit() end  -- do not create a pool that does not exist
-return { 'pool', int(fence), permits, size, lent, not_free - lent, redis.call('ZCARD', base .. ':free'), waiting, trouble, items,
+return { 'pool', int(fence), permits, size, lent, math.max(0, not_free - lent), redis.call('ZCARD', base .. ':free'), waiting, trouble, items,
   waiters }

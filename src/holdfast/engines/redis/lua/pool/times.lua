@@ -16,8 +16,9 @@ end
 
 -- When the last item would be free, with its cooldown: for clients that the server has forgotten by then.
 local function all_ms()
-  local name = redis.call('ZRANGE', base .. ':away', -1, -1)[1]
-  if not name then return 0 end
-  local item = load(name)
+  local last = redis.call('ZRANGE', base .. ':away', -1, -1, 'WITHSCORES')
+  if not last[1] then return 0 end
+  local item = load(last[1])
+  if not item then return until_ms(last[2]) end
   return until_ms(item[BACK] + (item[STATE] == LENT and item[COOLDOWN] * 1000 or 0))
 end
