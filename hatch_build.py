@@ -30,8 +30,14 @@ INTERNAL = (
     "holdfast/rules/",
     *(f"holdfast/engines/{each}/" for each in ("memory", "sqlite", "files", "redis")),
     "holdfast/core/keeper/",
-    *(f"holdfast/core/{each}.py" for each in ("client", "resend", "step", "promise", "lease/acquire", "lease/state")),
+    *(
+        f"holdfast/core/{each}.py"
+        for each in ("client", "resend", "step", "promise", "lease/acquire", "lease/release", "lease/state")
+    ),
     *(f"holdfast/core/queue/{each}.py" for each in ("consumer", "handler_threads", "session", "worker")),
+    *(f"holdfast/core/ownership/{each}.py" for each in ("consumer", "owner")),
+    *(f"holdfast/cli/run/{each}.py" for each in ("program", "signals", "supervisor", "terminal", "watcher")),
+    *(f"holdfast/cli/{each}.py" for each in ("errors", "output", "pool_like", "prompts")),
     *(f"holdfast/{each}.py" for each in ("failpoints", "host", "interrupts", "shared_files")),
 )
 # A comment begins with `-- `; lines that begin with `--@` are filled in by the loader.
