@@ -120,6 +120,15 @@ def face(request):
     return request.param
 
 
+@pytest.fixture
+def one_peer(one_server, loop):
+    """A client that sends plain commands to one server."""
+    place = Place(one_server, "blocking", loop)
+    yield place.peer()
+    place.close()
+    one_server.command("FLUSHALL")
+
+
 def _place(server, face, loop):
     place = Place(server, face, loop)
     yield place

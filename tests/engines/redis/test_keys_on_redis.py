@@ -30,6 +30,7 @@ from holdfast.commands.queue import (
 )
 from holdfast.commands.queue_admin import GetStats
 from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.errors import UnreadableRecord
 from holdfast.rules.queue.messages import UNKNOWN_CONSUMER
 from holdfast.testing import eventually
 from tests.support.proxy import script
@@ -73,15 +74,6 @@ def peer(server, loop):
     yield place.peer()
     place.close()
     server.command("FLUSHALL")
-
-
-@pytest.fixture
-def one_peer(one_server, loop):
-    """A client that sends plain commands to one server."""
-    place = Place(one_server, "blocking", loop)
-    yield place.peer()
-    place.close()
-    one_server.command("FLUSHALL")
 
 
 WRONG = [
@@ -133,9 +125,11 @@ def test_a_key_of_a_wrong_type_is_an_error_and_changes_nothing(one_server, one_p
     server.command("PFADD", KEY + part, "x")
     before = dumped(server)
 
-    with pytest.raises(Unavailable, match="WRONGTYPE"):
+    with pytest.raises(UnreadableRecord, match=r"another program wrote to one of the keys 'hf2:\{q\}\*'") as refused:
         peer.send(command)
 
+    assert refused.value.reason == "corrupt"
+    assert "WRONGTYPE" in str(refused.value.__cause__)
     assert dumped(server) == before
 
 

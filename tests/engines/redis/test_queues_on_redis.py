@@ -1,7 +1,7 @@
 """Queues on a server that misbehaves: lost replies, lost scripts, lost data, no memory, keys of other programs."""
 
 import pytest
-from redis_faces import Peer, Place, paired
+from redis_faces import Place, paired
 
 from holdfast import Backoff, InvalidConfig, LeaseLost, Unavailable
 from holdfast.commands import Granted, Released
@@ -20,6 +20,7 @@ from holdfast.commands.queue import (
     RecordOutcomes,
 )
 from holdfast.engines.redis.scripts import SCRIPTS
+from holdfast.errors import UnreadableRecord
 from holdfast.testing import eventually
 from tests.support.proxy import script
 
@@ -255,9 +256,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("part", WRONG)
-def test_a_key_of_a_wrong_type_is_an_error_and_nothing_is_changed(one_server, part):
+def test_a_key_of_a_wrong_type_is_an_error_and_nothing_is_changed(one_server, one_peer, part):
     """T21: another program has written to a key of the queue. The command fails and has changed nothing."""
-    server, peer = one_server, Peer(one_server.url)
+    server, peer = one_server, one_peer
     peer.send(Join("q", "t1", "", "me", 60_000))
     peer.send(Publish("q", "1", (NewMessage("a", b"a"), NewMessage("b", b"b"), NewMessage("c", b"c"), *LATER)))
     entries = [each.entry for each in peer.send(Receive("q", "t1", 2)).deliveries]
@@ -270,12 +271,12 @@ def test_a_key_of_a_wrong_type_is_an_error_and_nothing_is_changed(one_server, pa
     server.command("PFADD" if part else "RPUSH", key, "x")
     before = _dumped(server)
 
-    with pytest.raises(Unavailable, match="WRONGTYPE"):
+    with pytest.raises(UnreadableRecord, match=r"another program wrote to one of the keys 'hf2:\{q\}\*'") as refused:
         peer.send(command)
 
+    assert refused.value.reason == "corrupt"
+    assert "WRONGTYPE" in str(refused.value.__cause__)
     assert _dumped(server) == before
-    peer.close()
-    server.command("FLUSHALL")
 
 
 def _dumped(server):
