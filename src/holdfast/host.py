@@ -152,7 +152,7 @@ def start_thread(thread: threading.Thread, engine: str) -> None:
 def out_of_threads(engine: str, error: RuntimeError) -> Unavailable:
     """Return the `Unavailable` for a thread that the system refused."""
     raise_if_of_signal(error)
-    rule = "this process, or its user, has too many threads; end some, or raise the limit (ulimit -u, pids.max)"
+    rule = "this process may start no more; end some threads, or raise the limit (ulimit -u, pids.max)"
     return Unavailable(engine, UnavailableReason.OUT_OF_THREADS, f"{error}: {rule}")
 
 
