@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import pickle
+import signal
 import traceback
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import holdfast
 from holdfast import HoldfastError, aio, config
 from holdfast.cli.app import main
+from holdfast.cli.run.signals import FORWARDED
 from holdfast.contrib.lancedb import settings as lancedb_settings
 from holdfast.text import shown_url, without_secrets
 
@@ -132,7 +134,19 @@ def test_no_way_of_passing_a_url_shows_its_password(url, caplog, recwarn):
     assert PW not in told
 
 
+@pytest.fixture
+def signals():
+    """Restore the signals afterwards: `holdfast run` catches them until its process ends."""
+    handlers = {number: signal.getsignal(number) for number in (*FORWARDED, signal.SIGCHLD)}
+    wakeup = signal.set_wakeup_fd(-1)
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    signal.set_wakeup_fd(wakeup)
+
+
 @pytest.mark.finding("S8", "S12")
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("url", [url for url in URLS if "\x00" not in url and "\ud800" not in url])
 def test_no_command_line_shows_the_password_of_its_url(url, capfd, monkeypatch):
     """Also not if the URL comes from the environment, or stands in the place of a name."""
