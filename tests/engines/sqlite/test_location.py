@@ -141,17 +141,20 @@ def test_a_url_that_was_chosen_is_not_announced(tmp_path, monkeypatch, caplog):
     assert [record for record in caplog.records if record.levelno >= logging.INFO] == []
 
 
-def test_a_state_directory_that_is_no_absolute_path_is_ignored():
+def test_a_state_directory_that_is_no_absolute_path_is_ignored(tmp_path):
     """The specification of that variable says so."""
-    assert (
-        settings(None, environ={"XDG_STATE_HOME": "rel", "HOME": "/h"}).path == "/h/.local/state/holdfast/holdfast.db"
-    )
+    environ = {"XDG_STATE_HOME": "rel", "HOME": str(tmp_path)}
+
+    assert settings(None, environ=environ).path == f"{tmp_path}/.local/state/holdfast/holdfast.db"
 
 
-@pytest.mark.parametrize("home", ["/h#1", "/h?1", "/50%41", "/h\n1", "/h ä"])
-def test_a_home_directory_with_special_characters_is_used_unchanged(home):
+@pytest.mark.parametrize("name", ["h#1", "h?1", "50%41", "h\n1", "h ä"])
+def test_a_home_directory_with_special_characters_is_used_unchanged(name, tmp_path):
     """The path of a home directory may contain the characters that end or escape a URL."""
-    assert settings(None, environ={"HOME": home}).path == f"{home}/.local/state/holdfast/holdfast.db"
+    home = tmp_path / name
+    home.mkdir()
+
+    assert settings(None, environ={"HOME": str(home)}).path == f"{home}/.local/state/holdfast/holdfast.db"
 
 
 def test_other_users_cannot_read_the_files(tmp_path):
