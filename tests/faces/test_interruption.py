@@ -283,7 +283,7 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, assert_clea
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except Interrupt as error:
                 struck += 1
-                if before_the_first_line(error, "__exit__"):
+                if before_the_first_line(error, type(lock).__exit__):
                     lock.__exit__(None, None, None)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -296,10 +296,9 @@ def test_real_signals_at_random_moments_leave_nothing_behind(client, assert_clea
 
 def before_the_first_line(error, function):
     """Return whether the signal came in the one moment that no library can guard."""
-    trace = error.__traceback__
+    code, trace = function.__code__, error.__traceback__
     while trace is not None:
-        code = trace.tb_frame.f_code
-        if code.co_name == function and trace.tb_lineno == code.co_firstlineno:
+        if trace.tb_frame.f_code is code and trace.tb_lineno == code.co_firstlineno:
             return True
         trace = trace.tb_next
     return False
