@@ -203,6 +203,8 @@ class UnreadableRecord(Unavailable):
     Other names are not affected. Programs catch `Unavailable`.
     """
 
+    retryable = False
+
     def __init__(
         self, engine: str, reason: str = UnavailableReason.CORRUPT, detail: str = "", outcome: str = NOT_STARTED
     ) -> None:
