@@ -7,6 +7,7 @@ import threading
 import pytest
 from store_kit import SCHEMA, row
 
+import holdfast.aio
 from holdfast import DomainMismatch, NotPermitted, connect, failpoints
 from holdfast.contrib.lancedb import aio
 from holdfast.contrib.lancedb import shared_table as shared_tables
@@ -92,12 +93,11 @@ def test_a_task_that_is_cancelled_before_it_has_the_lease_leaves_at_once(memory,
 
     async def main():
         async with await aio.open_store(memory, "memories", locking("embedded"), schema=SCHEMA) as store:
-            with connect(str(store._shared.settings.url)) as other, other.lock(store._shared.writer_lock.name):
+            name = store._shared.writer_lock.name
+            async with await holdfast.aio.connect(str(store._shared.settings.url)) as other, other.lock(name):
                 adding = asyncio.create_task(store.add(row(1)))
                 client = store._shared._client
-                await asyncio.to_thread(
-                    eventually, lambda: client.show(store._shared.writer_lock.name).waiters, 30, "one who waits"
-                )
+                await asyncio.to_thread(eventually, lambda: client.show(name).waiters, 30, "one who waits")
                 adding.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await asyncio.wait_for(asyncio.shield(adding), 30)
