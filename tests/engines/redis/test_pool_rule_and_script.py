@@ -84,6 +84,10 @@ WITNESSES = {
     "the least recently acquired first": [
         change("p", "q"), borrow(0, "a1"), borrow(1, "b1"), give_back(1, "b1"), give_back(1, "a1"), borrow(1, "c1"),
     ],
+    "a writer that gives up lets the readers behind it in": [
+        change("p"), borrow(0, "a1", 20_000), borrow(0, "b1", share=("t", 340_000)), borrow(0, "c1"),
+        borrow(0, "b1", wait=False, share=("t", 340_000)),
+    ],
     "new items have an order of their own": [change("p", "q", "r", "s", "t")],
     "an unknown item is not removed": [change("p"), change("q", operation="remove"), borrow(0, "a1"), borrow(0, "b1")],
     "no newcomer overtakes": [
