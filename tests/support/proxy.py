@@ -126,7 +126,7 @@ class Proxy:
         self._answers: list[_Answer] = []
         self._delays: list[_Delay] = []
         self._late_s = 0.0
-        self._half_open = self._refusing = self._closed = False
+        self._half_open = self._refusing = self._isolated = self._closed = False
         self._change = threading.Condition(self._guard)
         self._listener = _listener()
         self.port: int = self._listener.getsockname()[1]
@@ -191,8 +191,9 @@ class Proxy:
             self._late_s = seconds
 
     def cut(self) -> None:
-        """Close all connections now, in both directions."""
+        """Close all connections now, in both directions. After `refuse`, no connection is open until `accept`."""
         with self._guard:
+            self._isolated = self._refusing  # the proxy may have accepted a connection that is not yet a pair
             pairs = self._pairs.copy()
         for pair in pairs:
             pair.cut()
@@ -214,7 +215,7 @@ class Proxy:
     def accept(self) -> None:
         """Remove all faults. Half-open connections are cut, because bytes of them are lost."""
         with self._change:
-            self._half_open = False
+            self._half_open = self._isolated = False
             silent = [pair for pair in self._pairs if pair.silent]
             self._faults.clear()
             self._answers.clear()
@@ -293,7 +294,7 @@ class Proxy:
             self.connections += 1
             pair.silent = self._half_open
             self._pairs.append(pair)
-            closed = self._closed
+            closed = self._closed or self._isolated
         if closed:
             pair.cut()
         answering = threading.Thread(target=self._pump, args=(pair, server, self._reply), daemon=True)
