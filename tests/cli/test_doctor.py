@@ -135,7 +135,9 @@ def test_missing_rights_are_named_one_by_one(served):
     assert (listed.code, listed.out) == (77, b"")
     assert b"SCAN" in listed.err.upper()
     assert without_channels[0] == 1
-    assert "wake-ups do not arrive" in without_channels[1]
+    assert re.search(
+        r"^ATTENTION: wake-ups do not arrive: .* \+subscribe &hf2:wake:\*$", without_channels[1], re.MULTILINE
+    )
     assert without_scripts[0] == 2
     assert "no permission" in without_scripts[1]
 

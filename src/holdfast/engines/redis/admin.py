@@ -96,7 +96,8 @@ def _examine_one(connection: _AdminConnection, key_prefix: str) -> EngineReport:
         aof = info.switch("aof_enabled") or False
         facts.append(Fact("append-only file", "yes" if aof else "no: a restart forgets leases", {"appendonly": aof}))
     found = connection.leftovers(key_prefix)
-    findings = (*_no_info(info), *_role(info), *_eviction(info), *_clock(offset_s), *found.findings)
+    settings = (*_no_info(info), *_role(info), *_eviction(info), *_clock(offset_s))
+    findings = (*settings, *found.findings, *connection.no_wakeups(key_prefix))
     return EngineReport((*facts, *found.facts), findings, (*_would_evict(info), *found.notes))
 
 
@@ -153,6 +154,21 @@ class _AdminConnection:
             if error.reason != UnavailableReason.NO_PERMISSION:
                 raise
             return Info("")
+
+    def no_wakeups(self, key_prefix: str) -> list[Finding]:
+        """Return a finding if the user may not subscribe. Send nothing afterwards: the connection has a subscription.
+
+        A hand-over does not show it for certain: after half a second, a heartbeat replaces the wake-up.
+        """
+        try:
+            self.send("SUBSCRIBE", f"{key_prefix}:wake:doctor")
+        except Unavailable as error:
+            if error.reason != UnavailableReason.NO_PERMISSION:
+                raise
+            what = "wake-ups do not arrive: the user may not subscribe to their channels, so that waiters are late"
+            advice = f"grant the right: ACL SETUSER ... +subscribe &{key_prefix}:wake:*"
+            return [Finding(serious=False, what=what, advice=advice)]
+        return []
 
     def clock_offset(self) -> tuple[float, float]:
         """Return the offset of the server's clock and its possible error, from the quickest of five replies."""
