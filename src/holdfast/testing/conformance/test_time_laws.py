@@ -19,15 +19,15 @@ from holdfast.testing.conformance.faces import together, until_waiters
 def test_work_of_three_ttls_stays_ours(face):
     """The engine never replaces a live holder, however slow it is."""
     holder, other = face.connect(), face.connect()
-    with holder.lock("x", ttl=0.4) as lease:
-        end = time.monotonic() + 1.3
+    with holder.lock("x", ttl=1) as lease:  # all engines share the machine, and a keeper may start late
+        end = time.monotonic() + 3.1
         tries = 0
         while time.monotonic() < end:
             assert other.lock("x").try_acquire() is None
             lease.check()
             assert lease.remaining() > 0
             tries += 1
-            time.sleep(0.02)
+            time.sleep(0.05)
 
         assert tries > 10
         assert other.show("x").fence == lease.fence
