@@ -103,7 +103,7 @@ class Client:
         self.check_caller: Callable[[], object] | None = None
         self._wakers: list[Waker] = []
         self._closing_hooks: list[Callable[[], object]] = []
-        self._hooks_thread = 0  # the thread that calls the hooks
+        self._hooks_thread = 0  # the thread that calls the hooks, while a `close()` lasts
         self._left: tuple[str, ...] = ()
         self._own_lease_warned_ns = -NEVER_NS
         self._being_closed = False
@@ -184,9 +184,6 @@ class Client:
         finally:
             self._hooks_thread = 0
 
-    def _hooks_run_here(self) -> bool:
-        return self._hooks_thread == get_ident()
-
     def refuse_without(self, capability: Capability, feature: str = "") -> None:
         """Raise `InvalidConfig` if the engine does not declare the capability.
 
@@ -262,10 +259,11 @@ class Client:
                 lease.client_closing()
             self.transport.wake_all()
             self._wake_all()
-            if self._hooks_run_here():
+            if first:
+                self._call_hooks()
+            elif self._hooks_thread == get_ident():
                 return self._held_names()  # a hook called close(): the outer call continues when the hook returns
-            self._call_hooks()
-            if not first:
+            else:
                 await self._sleep_until(lambda: self.state is CLOSED, until_ns)
                 return self._left if self.state is CLOSED else self._held_names()
 
