@@ -244,6 +244,7 @@ def test_an_interrupt_in_close_can_be_followed_by_another_close(url, prober):
             client.close(timeout=1)
         assert client.close(timeout=1) == (), interrupt.where
         assert client._client.state == "closed", interrupt.where
+        assert client._client.keeper.stopped(), interrupt.where
         assert prober.seconds_to_get(name, AT_ONCE) < AT_ONCE, interrupt.where
         with pytest.raises(holdfast.Closed):
             client.lock(name).acquire()

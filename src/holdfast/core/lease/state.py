@@ -378,17 +378,25 @@ def lose_all(client: Client, losses: Sequence[tuple[LeaseCore, str, str]], *, si
     The observer gets the events of all losses, then the leases are lost, then each `on_loss` runs. An observer that
     blocks delays the second step by `OBSERVER_WAIT_S` at most.
     """
-    if not client.guard.acquire(timeout=OBSERVER_WAIT_S):
-        # A blocked signal handler runs on the thread that holds the guard; the keeper tries again in its next round.
-        return
+    guard: Any = client.guard
+    owned = guard._is_owned()  # noqa: SLF001 - only the lock knows whether an interrupted acquire took it
     lost: list[LeaseCore] = []
     try:
         try:
+            # A blocked signal handler may run on the thread that holds the guard; then the keeper tries again in its
+            # next round.
+            if not owned and not guard.acquire(timeout=OBSERVER_WAIT_S):
+                return
             for lease, reason, detail in losses:
                 if lease.begin_loss(reason, detail, since):
                     lost.append(lease)
         finally:
-            client.guard.release()
+            try:
+                if not owned and guard._is_owned():  # noqa: SLF001 - as above
+                    guard.release()
+            finally:  # an interrupt may hit the first attempt
+                if not owned and guard._is_owned():  # noqa: SLF001 - as above
+                    guard.release()
         for lease in lost:
             client.keeper.forget(lease)
         if lost:
