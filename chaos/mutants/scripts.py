@@ -34,7 +34,7 @@ def script_revives_on_renew(folder: Path) -> None:
 
 def script_renew_changes_nothing(_folder: Path) -> None:
     """A renewal answers that it renewed the lease, and leaves its expiry as it was."""
-    rewrite(Renew, ("expires = math.min(math.max(expires, now + ttl * 1000), longest)", "expires = expires"))
+    rewrite(Renew, ("ttl = renewed_ttl\n  expires = now + ttl * 1000", "ttl = renewed_ttl"))
 
 
 def script_keeps_the_ttl_on_resend(_folder: Path) -> None:

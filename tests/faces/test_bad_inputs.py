@@ -64,7 +64,7 @@ BAD = {
     "observers": (lambda hf, c: c(NOWHERE, observer=[print, 7]), "7]", "callable", "list of such functions"),
     "async observer": (lambda hf, c: c(NOWHERE, observer=coroutine), "coroutine", "plain function", "not awaited"),
     "require": (lambda hf, c: c(NOWHERE, require="fast"), "'fast'", "one or several of", "survives restart"),
-    "info": (lambda hf, c: c(NOWHERE, info="web"), "'web'", "a dictionary", "JSON"),
+    "info": (lambda hf, c: c(NOWHERE, info="web"), "str of length 3", "a dictionary", "JSON"),
     "memory text": (lambda hf, c: c(NOWHERE, fence_memory="1m"), "'1m'", SECONDS, "timedelta(minutes=5)"),
     # Locks.
     "empty name": (lambda hf, c: hf.lock(""), "''", "not be empty", "'orders/42'"),

@@ -154,7 +154,7 @@ def test_the_keys_of_a_database_are_read_once(slow):
 def test_an_unfinished_search_is_continued(slow, monkeypatch):
     """A database with very many keys may need more than the time of one command; nothing is answered before the end."""
     server = slow.server
-    fill(server, 10_000)
+    fill(server, 40_000)
     monkeypatch.setattr("holdfast.engines.redis.layout._STEP", "1")
     client, unfinished = slow.connect(f"{server.url}?socket_timeout=0.05"), 0
     server.command("CONFIG", "RESETSTAT")
