@@ -90,7 +90,7 @@ def test_a_coroutine_that_exits_has_failed(is_coroutine):
     """A task that raises `SystemExit` would end the event loop, and every worker in it."""
 
     async def main():
-        client = await holdfast.aio.connect("memory://")
+        client = await holdfast.aio.connect(f"memory://exits of a coroutine {is_coroutine}")
         queue = client.queue("jobs of exiting coroutines", max_attempts=2, backoff=SOON)
         await queue.publish_many([*EXITS, "good"])
         done = []
